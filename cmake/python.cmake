@@ -11,13 +11,14 @@ list(APPEND CMAKE_PREFIX_PATH ${torch_prefix})
 find_package(Torch REQUIRED)
 find_library(torch_python_library torch_python PATHS ${TORCH_INSTALL_PREFIX}/lib REQUIRED NO_DEFAULT_PATH)
 
-Python_add_library(_core MODULE WITH_SOABI src/bindings/core_module.cc)
+file(GLOB core_bindings CONFIGURE_DEPENDS src/bindings/core_*.cc)
+Python_add_library(_core MODULE WITH_SOABI ${core_bindings})
 target_include_directories(_core SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(_core PRIVATE dreamddp_core)
 
-file(GLOB runtime_sources CONFIGURE_DEPENDS src/runtime/*.cc)
+file(GLOB runtime_sources CONFIGURE_DEPENDS src/runtime/*.cc src/bindings/runtime_*.cc)
 list(REMOVE_ITEM runtime_sources ${PROJECT_SOURCE_DIR}/src/runtime/lane.cc)
-Python_add_library(_runtime MODULE WITH_SOABI ${runtime_sources} src/bindings/runtime_module.cc)
+Python_add_library(_runtime MODULE WITH_SOABI ${runtime_sources})
 target_include_directories(_runtime PRIVATE src)
 target_link_libraries(_runtime PRIVATE dreamddp_lane dreamddp_core ${TORCH_LIBRARIES} ${torch_python_library})
 
