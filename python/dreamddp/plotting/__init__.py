@@ -1,0 +1,1 @@
+"""Plots, one per file, and the pages that show them. Needs plotly."""
