@@ -56,7 +56,7 @@ class Choices:
 
 
 def default_planners(profile: Profile) -> list[str]:
-    """All but exhaustive search, which only small models can afford, and ddp where it has no sizes to go by."""
+    """All but exhaustive search, for small models only, and ddp where there are no sizes to go by."""
     left_out = {"brute-force"} if _sizes_are_known(profile) else {"brute-force", "ddp"}
     return [name for name, _ in planners() if name not in left_out]
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with the input: exit code 2, one readable line on standard error, nothing on standard output."""
+"""Whatever is wrong with the input: exit code 2, one readable line on standard error, nothing else."""
 
 import json
 from pathlib import Path

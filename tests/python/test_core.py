@@ -198,9 +198,9 @@ def test_nan_is_rejected_or_replaced_with_a_warning() -> None:
         '{"format": "dreamddp-profile/1", "time_unit": "ms", '
         '"layers": [{"name": "a", "forward": NaN, "backward": 2}]}'
     )
-    with pytest.raises(ValueError, match="'a'.*forward"):
+    with pytest.raises(ValueError, match=r"'a'.*forward"):
         Profile.from_json(text)
-    with pytest.warns(UserWarning, match="'a'.*forward"):
+    with pytest.warns(UserWarning, match=r"'a'.*forward"):
         profile = Profile.from_json(text, nan_as_zero=True)
     assert profile.layers[0].forward_seconds == 0
 
