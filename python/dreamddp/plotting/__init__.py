@@ -1,0 +1,1 @@
+"""Figures, one per file. Each function takes plain data and returns a plotly figure."""
