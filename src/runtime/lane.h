@@ -38,8 +38,10 @@ class LaneTransport {
 };
 
 struct LaneOptions {
-  std::size_t num_slots = 2;  ///< staging buffers: chunks that may be under way at once; at least 2
-  /// Called from the lane's thread when an op's first chunk is packed (begin) and its last one unpacked (end).
+  std::size_t num_slots =
+      2;  ///< staging buffers: chunks that may be under way at once; at least 1, 2 to overlap
+  /// Called from the lane's thread when an op's first chunk is packed (begin) and its last one unpacked
+  /// (end). An exception from them fails the lane.
   std::function<void(std::int64_t sequence, std::size_t op)> op_begins;
   std::function<void(std::int64_t sequence, std::size_t op)> op_ends;
 };
@@ -48,27 +50,35 @@ struct LaneOptions {
 ///
 /// Chunks are pipelined: while one is reduced, the next is packed, also across ops. Thread-safe: any thread
 /// may launch and wait. After a failure the lane carries out nothing more; every later launch() and wait()
-/// throws the same SyncError. The destructor never throws and does not wait for ops that have not begun;
-/// it does wait for the chunks under way, as their buffers are in use.
+/// throws the same SyncError, but for waits of ops that had finished before. Chunks in front of the failed
+/// one have been unpacked, chunks behind it never are: those under way are only waited for. The destructor
+/// never throws and does not wait for ops that have not begun; it does wait for the chunks under way, as
+/// their buffers are in use, and leaves them packed. It must not run on the lane's own thread.
 class Lane {
  public:
+  /// @throws std::invalid_argument for no slots
   Lane(std::unique_ptr<LaneTransport> transport, LaneOptions options);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
   /// Queues an op. Does not block.
+  /// @param sequence greater than that of every launch before
   /// @throws SyncError after a failure
+  /// @throws std::invalid_argument for a sequence that does not grow
   void launch(std::int64_t sequence, std::size_t op);
 
   /// Blocks until the op has been unpacked.
   /// @throws SyncError where it failed, or an op before it did
+  /// @throws std::invalid_argument for an op that has not been launched
   void wait(std::int64_t sequence);
 
-  /// Whether wait(sequence) would return at once.
+  /// Whether wait(sequence) would return at once, without an error.
   bool is_finished(std::int64_t sequence) const;
 
-  /// Fails the lane from outside: ops that have not begun are dropped, waits end with this message.
+  /// Fails the lane from outside: ops that have not begun are dropped, waits end with this message, at once
+  /// even where the transport blocks. A chunk that is being unpacked at that moment may still be written,
+  /// none after it. After a failure it changes nothing.
   void abort(const std::string& reason);
 
  private:

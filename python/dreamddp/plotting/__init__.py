@@ -1,1 +1,1 @@
-"""Figures, one per file. Each function takes plain data and returns a plotly figure."""
+"""Plots, one per file, and the pages that show them. Needs plotly."""

@@ -1,0 +1,110 @@
+# Needs Python 3.10 or newer with venv, g++, make and a network; all else is installed into .venv.
+#
+#   make train   train over an emulated slow link, three ways, and compare (DATA=path, ARGS="--steps 100")
+#   make test    run every test
+#   make setup   environment, dependencies and build, without running anything
+#   make bench   measure, and write result files into benchmarks/
+#   make lint    check format, style and types
+#   make format  repair the format
+#   make clean   remove what was built; the environment (.venv) stays
+#
+# Recipes print a line each; what they hide is shown when they fail. All paths are relative, so that a
+# checkout may lie in a folder with spaces.
+
+PYTHON ?= python3
+BUILD := build/dev
+BIN := .venv/bin
+JOBS := $(shell nproc)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+# However CMake is started: Ninja, and ccache where there is one.
+export CMAKE_GENERATOR := Ninja
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
+export CXX
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+find = $(sort $(shell find $(wildcard $(1)) -name $(2)))
+cpp_files := $(call find,include src tests examples,'*.h') $(call find,src tests examples,'*.cc')
+linted_sources := $(call find,src/core src/runtime/lane.cc,'*.cc')
+package_files := pyproject.toml README.md LICENSE CMakeLists.txt \
+  $(call find,cmake,'*.cmake') $(call find,include src,'*.h') $(call find,src,'*.cc') $(call find,python,'*.py*')
+test_files := $(call find,tests,'*.cc') $(call find,tests,'*.h')
+
+.PHONY: help
+help:
+	sed -n 's/^#   //p' Makefile
+
+.PHONY: setup
+setup: .venv/package $(BUILD)/tests
+
+.PHONY: train
+train: .venv/package
+	$(BIN)/dreamddp train $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+.PHONY: test
+test: setup
+	status=0
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --quiet --no-tests=error || status=1
+	$(BIN)/python -m pytest -q $(ARGS) || status=1
+	exit $$status
+
+.PHONY: bench
+bench: .venv/package
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# The environment, step by step; each is done again only when what it depends on has changed.
+
+.venv/created: scripts/check-system
+	scripts/check-system "$(PYTHON)" "$(CXX)"
+	scripts/quietly "Creating the environment .venv" "$(PYTHON)" -m venv .venv
+	touch $@
+
+.venv/dependencies: requirements/setup.txt .venv/created
+	scripts/quietly "Installing dependencies" $(BIN)/python -m pip install -r requirements/setup.txt
+	touch $@
+
+.venv/package: .venv/dependencies $(package_files)
+	scripts/quietly "Building and installing dreamddp (minutes the first time)" $(BIN)/python -m pip install \
+	  --no-build-isolation --no-deps --config-settings=build-dir=$(BUILD) .
+	touch $@
+
+$(BUILD)/tests: .venv/package $(test_files)
+	scripts/check-googletest "$(CXX)"
+	scripts/quietly "Building the C++ tests" bash -c 'cmake -S . -B $(BUILD) -DDREAMDDP_BUILD_TESTS=ON &&
+	  cmake --build $(BUILD) --target core_tests lane_tests'
+	touch $@
+
+.venv/linters: requirements/lint.txt .venv/dependencies
+	scripts/quietly "Installing linters" $(BIN)/python -m pip install -r requirements/lint.txt
+	touch $@
+
+.PHONY: lint
+lint: .venv/linters
+	clang-format --dry-run -Werror $(cpp_files)
+	echo "clang-format: $(words $(cpp_files)) files are well formatted"
+	ruff format --check -q
+	ruff check -q
+	echo "ruff: passed"
+	mypy
+	scripts/quietly "Configuring for clang-tidy" cmake -S . -B build/lint -DDREAMDDP_BUILD_TESTS=OFF \
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
+	printf '%s\n' $(linted_sources) | xargs -P $(JOBS) -n 1 clang-tidy -p build/lint --quiet --warnings-as-errors='*'
+	echo "clang-tidy: $(words $(linted_sources)) files passed"
+
+.PHONY: format
+format: .venv/linters
+	clang-format -i $(cpp_files)
+	ruff check -q --fix-only
+	ruff format -q
+
+.PHONY: clean
+clean:
+	rm -rf build dist .venv/package .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,84 @@
+"""Data-parallel training over slow links by partial local SGD.
+
+Planning and simulation need no PyTorch; what trains (`DreamDDP`, ..) is imported when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from dreamddp._core import (
+    Event,
+    EventKind,
+    LastRead,
+    LastReadKind,
+    Layer,
+    Link,
+    Op,
+    OpMode,
+    Plan,
+    Profile,
+    Quantity,
+    Segment,
+    Simulation,
+    Span,
+    SpanKind,
+    SyncError,
+    choose_period,
+    make_plan,
+    planners,
+    simulate,
+    simulate_timeline,
+    to_chrome_trace,
+)
+
+if TYPE_CHECKING:
+    from dreamddp.engine import DreamDDP, SyncStats, emulated_link
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DreamDDP",
+    "Event",
+    "EventKind",
+    "LastRead",
+    "LastReadKind",
+    "Layer",
+    "Link",
+    "Op",
+    "OpMode",
+    "Plan",
+    "Profile",
+    "Quantity",
+    "Segment",
+    "Simulation",
+    "Span",
+    "SpanKind",
+    "SyncError",
+    "SyncStats",
+    "choose_period",
+    "emulated_link",
+    "make_plan",
+    "planners",
+    "simulate",
+    "simulate_timeline",
+    "to_chrome_trace",
+]
+
+# Name -> the module that defines it; all of them import torch.
+_LAZY = {
+    "DreamDDP": "dreamddp.engine",
+    "SyncStats": "dreamddp.engine",
+    "emulated_link": "dreamddp.engine",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

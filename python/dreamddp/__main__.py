@@ -1,0 +1,5 @@
+import sys
+
+from dreamddp.cli import main
+
+sys.exit(main())

@@ -1,0 +1,109 @@
+"""The command line: finds the command, runs it, and turns errors into exit codes. Design section 12."""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import dreamddp
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal's number, as shells report it
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand. Its module is imported only when the command is used: some of them import torch."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "plan": Command("dreamddp.commands.plan", "make a plan for a profile"),
+    "simulate": Command("dreamddp.commands.simulate", "time a plan"),
+    "compare": Command("dreamddp.commands.compare", "all planners side by side, with the limit"),
+    "import-profile": Command("dreamddp.commands.import_profile", "read the published layer times"),
+    "profile": Command("dreamddp.commands.profile", "measure a model here"),
+    "train": Command("dreamddp.commands.train", "train for real, over an emulated or the real link"),
+    "report": Command("dreamddp.commands.report", "a run's record as a page"),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns 0: done, 1: the run failed, 2: bad input; --help exits as argparse does."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has left. What is still buffered must not be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except ModuleNotFoundError as error:
+        return _fail(f"{error.name} is not installed; this command needs it", FAILED)
+    except OSError as error:
+        return _fail(_describe(error), BAD_INPUT)
+    except ValueError as error:
+        return _fail(str(error), BAD_INPUT)
+    except RuntimeError as error:  # SyncError is one
+        return _fail(str(error) or type(error).__name__, FAILED)
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _top_parser()
+    name = parser.parse_args(arguments[:1]).command
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    parser = _Parser(prog=f"dreamddp {name}", description=command.summary, allow_abbrev=False)
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object on standard output, nothing else"
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(arguments[1:])
+    run: Callable[[argparse.Namespace], Mapping[str, object]] = module.run
+    result = run(args)
+    if args.json:
+        print(json.dumps(result, indent=2, allow_nan=False))
+    else:
+        module.print_table(result)
+    return DONE
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    parser = _Parser(
+        prog="dreamddp",
+        description="Data-parallel training over slow links by partial local SGD.",
+        epilog=f"commands:\n{listing}\n\n`dreamddp COMMAND --help` describes a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="dreamddp COMMAND ...",
+    )
+    parser.add_argument("--version", action="version", version=f"dreamddp {dreamddp.__version__}")
+    parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help=argparse.SUPPRESS)
+    return parser
+
+
+def _describe(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
+
+
+def _fail(message: str, status: int) -> int:
+    one_line = " ".join(message.split())
+    print(f"dreamddp: {one_line}", file=sys.stderr)
+    return status

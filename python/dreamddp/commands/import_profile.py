@@ -1,0 +1,48 @@
+"""`dreamddp import-profile`: reads the published layer times."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dreamddp._core import compute_seconds, import_public_profile, read_text_file
+from dreamddp.commands.rows import text_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="holds backward.json and sync.json")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the profile")
+    parser.add_argument(
+        "--forward-ratio",
+        metavar="RATIO",
+        type=float,
+        default=0.5,
+        help="forward time over backward time, as the files have no forward times; default %(default)s",
+    )
+    parser.add_argument("--nan-as-zero", action="store_true", help="take bare NaN as 0, with a warning")
+
+
+def run(args: argparse.Namespace) -> dict[str, object]:
+    directory = Path(args.directory)
+    profile, warnings = import_public_profile(
+        read_text_file(directory / "backward.json"),
+        read_text_file(directory / "sync.json"),
+        forward_ratio=args.forward_ratio,
+        nan_as_zero=args.nan_as_zero,
+    )
+    profile.save(args.output)
+    for warning in warnings:
+        print(f"dreamddp: warning: {warning}", file=sys.stderr)
+    return {
+        "output": args.output,
+        "layers": len(profile.layers),
+        "compute_seconds": compute_seconds(profile),
+        "transfer_seconds": sum(layer.transfer_seconds or 0.0 for layer in profile.layers),
+        "warnings": warnings,
+    }
+
+
+def print_table(result: dict[str, object]) -> None:
+    print(
+        f"{result['output']}: {result['layers']} layers, compute {text_of(result, 'compute_seconds')}, "
+        f"link time of the whole model {text_of(result, 'transfer_seconds')}"
+    )

@@ -1,0 +1,53 @@
+"""The planning options, shared by all commands that make plans."""
+
+import argparse
+
+from dreamddp._core import (
+    Link,
+    Profile,
+    choose_period,
+    default_staging_bytes,
+    format_num_bytes,
+    parse_num_bytes,
+    planners,
+)
+
+
+def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--staging",
+        metavar="SIZE",
+        help="memory for the staging ring and for held averages, such as 64MiB; default "
+        + format_num_bytes(default_staging_bytes),
+    )
+    parser.add_argument(
+        "--max-delay",
+        metavar="D",
+        type=int,
+        default=0,
+        help="optimizer steps that a carried average may cross; default %(default)s: none are carried",
+    )
+
+
+def staging_bytes_from(args: argparse.Namespace) -> int:
+    return default_staging_bytes if args.staging is None else parse_num_bytes(args.staging, "--staging")
+
+
+def check_planner(name: str, field: str) -> str:
+    known = [known for known, _ in planners()]
+    if name not in known:
+        raise ValueError(f"{field}: got {name!r}; expected one of {', '.join(known)}.")
+    return name
+
+
+def period_from(text: str, profile: Profile, link: Link, field: str) -> int:
+    """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
+    if text == "auto":
+        return choose_period(profile, link)
+    try:
+        period = int(text)
+    except ValueError:
+        period = 0
+    if period < 1:
+        raise ValueError(f"{field}: got {text!r}; expected a whole number of at least 1, or auto.")
+    return period

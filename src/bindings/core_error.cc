@@ -1,0 +1,15 @@
+#include "core_bindings.h"
+#include "dreamddp/error.h"
+
+namespace dreamddp::bindings {
+
+void bind_error(pybind11::module_& module) {
+  // Registered for all extension modules: a SyncError thrown by any of them is this one class.
+  auto& sync_error = pybind11::register_exception<SyncError>(module, "SyncError", PyExc_RuntimeError);
+  sync_error.doc() =
+      "A synchronisation could not be carried out: a peer is dead, late or does something else.\n\n"
+      "After it every coordinate of every parameter holds its local value or the mean over workers.";
+  sync_error.attr("__module__") = "dreamddp";
+}
+
+}  // namespace dreamddp::bindings

@@ -1,0 +1,17 @@
+#include "core_bindings.h"
+
+PYBIND11_MODULE(_core, module) {
+  using namespace dreamddp::bindings;
+  module.doc() =
+      "Profiles, links, plans, planners and the simulator. Times are seconds, sizes bytes, rates bytes per "
+      "second.";
+  // In order of dependence: a signature can name only types that are bound already.
+  bind_error(module);
+  bind_files(module);
+  bind_units(module);
+  bind_profile(module);
+  bind_link(module);
+  bind_plan(module);
+  bind_simulator(module);
+  bind_planner(module);
+}
