@@ -44,37 +44,43 @@ COLUMNS = (
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """One sentence: what was gained, against what, and how good the prediction was."""
+    """What was gained, against what, and how good the prediction was."""
     best = min(rows, key=lambda row: float(row["iteration_seconds"]))
-    others = [row for row in rows if row is not best]
-    time = format_seconds(best["iteration_seconds"])
+    seconds = best["iteration_seconds"]
     gains = [
-        f"{row['iteration_seconds'] / best['iteration_seconds']:.1f} times as fast as {row['planner']}"
-        for row in others
+        f"{row['iteration_seconds'] / seconds:.1f} times as fast as {people_name(row['planner'])}"
+        for row in rows
+        if row is not best
     ]
-    text = f"{best['planner']} took {time} per iteration"
-    if gains:
-        text += ": " + " and ".join(gains)
+    gained = f": {' and '.join(gains)}" if gains else ""
     worst = max(abs(row["predicted_seconds"] / row["iteration_seconds"] - 1) for row in rows)
-    return f"{text}. The times predicted before training were within {worst:.0%} of the measured ones."
+    return (
+        f"{people_name(best['planner'])} took {format_seconds(seconds)} per iteration{gained}. "
+        f"The times predicted before training were within {worst:.0%} of the measured ones."
+    )
 
 
-def describe_run(records: Sequence[Record]) -> str:
-    """What was run, over which link, and where."""
+def people_name(planner: str) -> str:
+    """What a sentence calls the planner."""
+    names = {"ddp": "PyTorch's DDP", "local-sgd": "Local SGD"}
+    return names.get(planner, f"DreamDDP ({planner})")
+
+
+def describe_run(records: Sequence[Record]) -> list[str]:
+    """What was run, over which link, and where: a paragraph each."""
     run = records[0]
     config, machine, versions = run["config"], run["machine"], run["versions"]
-    data = (
-        "the source files of Python's standard library"
-        if config["data"] is None
-        else Path(config["data"]).name
-    )
-    parts = [
-        f"{config['model']} on {data}, {config['steps']} steps of {config['batch_size']} sequences per rank"
+    data = "the source files of Python's standard library"
+    if config["data"] is not None:
+        data = Path(config["data"]).name
+    paragraphs = [
+        f"{config['model']} on {data}: {config['steps']} steps of {config['batch_size']} sequences per rank, "
+        f"begun {run['begin']}."
     ]
-    parts += [link_text(link) for link in of_kind(list(records), "link")]
-    parts.append(f"{machine['system']} on {machine['processor']}, {machine['cores']} cores")
-    parts.append(", ".join(f"{name} {version}" for name, version in versions.items()))
-    return "; ".join(parts) + f"; begun {run['begin']}."
+    paragraphs += [f"{link_text(link)}." for link in of_kind(list(records), "link")]
+    software = ", ".join(f"{name} {version}" for name, version in versions.items())
+    where = f"{machine['system']} on {machine['processor']} with {machine['cores']} cores"
+    return [*paragraphs, f"{where}; Python {machine['python']}, {software}."]
 
 
 def link_text(link: Mapping[str, Any]) -> str:
@@ -82,4 +88,5 @@ def link_text(link: Mapping[str, Any]) -> str:
     what = "an emulated" if link["emulated"] else "a measured"
     bandwidth = link["bandwidth_bytes_per_second"]
     rate = "unknown bandwidth" if bandwidth is None else format_bytes_per_second(bandwidth)
-    return f"{link['workers']} workers over {what} link of {rate} with {format_seconds(link['latency_seconds'])} latency"
+    latency = format_seconds(link["latency_seconds"])
+    return f"{link['workers']} workers over {what} link of {rate} with {latency} latency"

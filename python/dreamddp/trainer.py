@@ -1,4 +1,4 @@
-"""`dreamddp train` and `dreamddp profile`: their flags, and who does the work. Does not import torch itself."""
+"""`dreamddp train` and `dreamddp profile`: their flags, and who does the work. Does not import torch."""
 
 from __future__ import annotations
 

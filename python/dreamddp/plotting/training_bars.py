@@ -7,9 +7,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dreamddp.plotting.training_style import SPAN_COLOURS, apply_layout
+from dreamddp.plotting.palette import SPAN_COLOURS, apply_style
 
-BAR_PIXELS = 34
+_BAR_HEIGHT = 34  # pixels
 
 
 def plot_iteration_bars(
@@ -39,7 +39,13 @@ def plot_iteration_bars(
                 hovertemplate=f"{name}: %{{x:.4f}} s<extra>%{{y}}</extra>",
             )
         )
-    apply_layout(figure, height=BAR_PIXELS * len(bars) + 120, barmode="stack", bargap=0.2)
+    apply_style(figure)
+    figure.update_layout(
+        height=_BAR_HEIGHT * len(bars) + 120,
+        barmode="stack",
+        bargap=0.2,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "traceorder": "normal"},
+    )
     figure.update_xaxes(title="seconds per iteration", rangemode="tozero")
     figure.update_yaxes(autorange="reversed")
     return figure

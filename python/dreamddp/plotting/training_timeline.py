@@ -8,10 +8,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from dreamddp.plotting.training_style import SPAN_COLOURS, apply_layout
+from dreamddp.plotting.palette import SPAN_COLOURS, apply_style
 
-LANE_PIXELS = 26
-TITLE_PIXELS = 70
+_LANE_HEIGHT, _TITLE_HEIGHT = 26, 70  # pixels
 
 
 def plot_timelines(spans: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figure:
@@ -44,12 +43,14 @@ def plot_timelines(spans: Mapping[str, Sequence[Mapping[str, Any]]]) -> go.Figur
             row=row,
             col=1,
         )
-    apply_layout(
-        figure,
-        height=sum(heights) * LANE_PIXELS + len(spans) * TITLE_PIXELS + 60,
+    apply_style(figure)
+    figure.update_layout(
+        height=sum(heights) * _LANE_HEIGHT + len(spans) * _TITLE_HEIGHT + 60,
         barmode="overlay",
         bargap=0.15,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.04, "x": 0},
     )
+    figure.update_yaxes(automargin=True, fixedrange=True)
     figure.update_xaxes(range=[0, _shown_seconds(spans)], showticklabels=True, ticksuffix=" s")
     figure.update_annotations(x=0, xanchor="left", font={"size": 14})
     return figure

@@ -1,1 +1,1 @@
-"""What `dreamddp train` does: real training, one planner after the other, over an emulated or the real link."""
+"""What `dreamddp train` does: real training, planner after planner, over an emulated or the real link."""

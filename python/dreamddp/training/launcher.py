@@ -93,8 +93,9 @@ def run_workers(
     with tempfile.TemporaryDirectory(prefix="dreamddp-") as folder:
         fleet: list[_Worker] = []
         try:
-            for rank in range(workers):
-                fleet.append(_start(target, argument, rank, workers, (Path(folder) / "store").as_uri()))
+            rendezvous = (Path(folder) / "store").as_uri()
+            # One by one: whatever has been started when one cannot be is ended, too.
+            fleet.extend(_start(target, argument, rank, workers, rendezvous) for rank in range(workers))
             _watch(fleet, on_message, stall_seconds)
         finally:
             _end(fleet)

@@ -1,4 +1,4 @@
-"""The two ways in which ranks are kept together: PyTorch's DistributedDataParallel, and DreamDDP with a plan."""
+"""The two ways to keep ranks together: PyTorch's DistributedDataParallel, and DreamDDP with a plan."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Method(Protocol):
 class DdpMethod:
     """Unmodified DistributedDataParallel over the default process group.
 
-    Exposed communication is the time from the moment when the last gradient is there until backward() returns:
-    all that is left to do then is to wait for the gradients' averages.
+    Exposed communication is the time from the moment when the last gradient is there until backward()
+    returns: all that is left to do then is to wait for the gradients' averages.
     """
 
     def __init__(self, model: nn.Module, rank: int) -> None:

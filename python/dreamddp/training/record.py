@@ -7,7 +7,7 @@
 | link | run | the link that was planned for; emulated or measured |
 | plan | planner | period, ops and bytes per iteration, predicted times |
 | step | planner and step | loss, seconds and exposed_seconds of the slowest rank, elapsed_seconds |
-| span | span of a timeline | source (`run` or `simulation`), planner, span kind, name, rank, iteration, begin and end |
+| span | span of a timeline | source (`run` or `simulation`), planner, span, name, rank, iteration, times |
 | row | planner | the planner's line of the final table |
 
 Times are in seconds, sizes in bytes. A number that is not finite is written as null.

@@ -24,7 +24,7 @@ def read_text(data: Path | None, *, min_bytes: int) -> bytes:
     if not root.exists():
         reject("--data", str(root), "a file or a folder that exists")
     try:
-        text = _read_files(_files(root, "*.py" if data is None else "*"))
+        text = _read_files(_files(root, ".py" if data is None else ""))
     except OSError as error:
         reject("--data", str(root), "files that can be read", str(error))
     if len(text) < min_bytes:
@@ -37,12 +37,17 @@ def min_text_bytes(window_bytes: int) -> int:
     return 2 * window_bytes * HELD_OUT_PARTS
 
 
-def _files(root: Path, pattern: str) -> Iterator[Path]:
-    if root.is_file():
-        return iter([root])
-    found = (path for path in root.rglob(pattern) if path.is_file())
-    kept = (path for path in found if SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts))
-    return iter(sorted(kept, key=lambda path: path.relative_to(root).parts))
+def _files(path: Path, suffix: str) -> Iterator[Path]:
+    """The file itself, or those below the folder in the order of their paths."""
+    if path.is_file():
+        yield path
+        return
+    for entry in sorted(path.iterdir()):
+        if entry.is_dir():
+            if entry.name not in SKIPPED_FOLDERS:
+                yield from _files(entry, suffix)
+        elif entry.is_file() and entry.name.endswith(suffix):
+            yield entry
 
 
 def _read_files(paths: Iterator[Path]) -> bytes:
