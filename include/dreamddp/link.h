@@ -24,9 +24,10 @@ void validate(const Link& link);
 /// @pre link.bandwidth_bytes_per_second is set
 double transfer_seconds(double num_bytes, const Link& link);
 
-/// c_l for every layer: from the bandwidth where one is given, else the profile's own transfer times.
-/// @throws std::invalid_argument naming the layer for which neither its size with a bandwidth nor a
-///   transfer time is known
+/// c_l for every layer: from the bandwidth where one is given, else the profile's own transfer times; 0 with
+/// one worker.
+/// @throws std::invalid_argument naming the layer whose size is unknown where a bandwidth is given, or whose
+///   transfer time is unknown where none is
 std::vector<double> layer_transfer_seconds(const Profile& profile, const Link& link);
 
 }  // namespace dreamddp

@@ -87,6 +87,9 @@ OpMode op_mode(const Op& op, const EventOrder& order);
 /// result of a held op, snapshot and result of a carried one. Sizes that are unknown count as 0.
 std::int64_t booked_bytes(const Plan& plan, const Profile& profile);
 
+/// What people call an op in timelines and messages: "op 3: h.2, h.1[0:0.5]", long lists cut short.
+std::string op_label(const Plan& plan, std::size_t op);
+
 /// Parses "dreamddp-plan/1" and checks all that can be checked without a profile: names, fractions, kinds
 /// of events, iterations in range.
 /// @throws std::invalid_argument naming the op and the field, or the position of a syntax error
@@ -97,7 +100,8 @@ std::string to_json(const Plan& plan);
 
 /// Rejects what would lose or corrupt parameters (design section 6): layers other than the profile's, a
 /// coordinate of a layer with parameters that is never averaged in a period, two ops in flight on one
-/// coordinate, a deadline that does not follow its launch, a deadline `before forward l` for an op that
+/// coordinate (only a carried op may meet its own next launch), a deadline that does not follow its launch or
+/// lies more than a period of steps behind it, a deadline `before forward l` for an op that
 /// carries a layer read earlier, a deadline between the first and the last read of a layer that it
 /// carries, a gradient op whose span is not last backward .. step, launches out of order.
 /// @throws std::invalid_argument naming the op, its layers and what to change

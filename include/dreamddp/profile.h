@@ -62,8 +62,8 @@ Profile parse_profile(std::string_view json, const ProfileReading& reading = {})
 std::string to_json(const Profile& profile);
 
 /// @throws std::invalid_argument where a time or size is negative or not finite, a name is empty or
-///   doubled, there are no layers, last_read names the layer itself or one without a backward, or
-///   backward_order is not a permutation
+///   doubled, there are no layers, last_read names the layer itself or none, or backward_order is not a
+///   permutation
 void validate(const Profile& profile);
 
 /// C = sum of f_l + b_l, plus s.

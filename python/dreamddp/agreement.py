@@ -1,0 +1,63 @@
+"""Agree, then act: what decides about communication is compared over all ranks first. Design section 9.2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from dreamddp._core import SyncError
+
+T = TypeVar("T")
+
+
+def gather(value: T, group: dist.ProcessGroup, doing: str) -> list[T]:
+    """One value from each rank of the group, in rank order. Collective.
+
+    Raises:
+        SyncError: where a peer is missing or dies meanwhile.
+    """
+    values: list[Any] = [None] * dist.get_world_size(group)
+    try:
+        dist.all_gather_object(values, value, group=group)
+    except RuntimeError as error:
+        raise SyncError(f"a peer is missing while {doing}: {str(error).splitlines()[0]}") from error
+    return values
+
+
+def on_all_ranks(compute: Callable[[], T], group: dist.ProcessGroup, doing: str) -> list[T]:
+    """The result of `compute` on each rank. Collective.
+
+    Raises:
+        ValueError: on every rank, where `compute` raised one on any; its text names the rank.
+    """
+    result: T | None = None
+    error: Exception | None = None
+    try:
+        result = compute()
+    except Exception as raised:  # passed on below, so that no rank is left waiting
+        error = raised
+    outcomes = gather((result, None if error is None else f"{type(error).__name__}: {error}"), group, doing)
+    if error is not None:
+        raise error
+    for rank, (_, message) in enumerate(outcomes):
+        if message is not None:
+            raise ValueError(f"rank {rank} failed while {doing}: {message}")
+    return [value for value, _ in outcomes]  # type: ignore[misc]
+
+
+def require_equal(descriptions: list[dict[str, Any]], what: str) -> None:
+    """Compares what each rank says of itself.
+
+    Raises:
+        ValueError: naming the first entry that differs, and both ranks' values.
+    """
+    for rank, description in enumerate(descriptions):
+        for key in {**descriptions[0], **description}:
+            ours, theirs = descriptions[0].get(key, "nothing"), description.get(key, "nothing")
+            if ours != theirs:
+                raise ValueError(
+                    f"ranks disagree on {what}: {key} is {ours} on rank 0 and {theirs} on rank {rank}. Build the "
+                    "same model, with the same arguments, on every rank."
+                )

@@ -1,0 +1,61 @@
+"""What ranks must have in common, and whether a plan or profile is one of this model. Design section 9.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dreamddp._core import Plan, Profile
+from dreamddp.layers import ModelLayer
+
+
+def describe(
+    layers: Sequence[ModelLayer],
+    plan: Plan | None,
+    profile: Profile | None,
+    first_iteration: int,
+    arguments: dict[str, Any],
+) -> dict[str, Any]:
+    """Entries that ranks compare one by one, in this order."""
+    due = first_due_layer(layers, plan, first_iteration)
+    description: dict[str, Any] = {
+        f"the step to start from (first_iteration, layer '{due}' is due first)": first_iteration
+    }
+    for layer in layers:
+        description[f"layer '{layer.name}'"] = [
+            (tuple(p.shape), str(p.dtype), p.stride(), p.device.type) for p in layer.parameters
+        ]
+    return description | arguments | {
+        "plan": None if plan is None else plan.to_json(),
+        "profile": None if profile is None else profile.to_json(),
+    }
+
+
+def first_due_layer(layers: Sequence[ModelLayer], plan: Plan | None, first_iteration: int) -> str:
+    if plan is not None and plan.ops:
+        place = first_iteration % plan.period
+        op = next((op for op in plan.ops if op.launch.iteration >= place), plan.ops[0])
+        return plan.layers[op.segments[0].layer]
+    return layers[0].name if layers else "none"
+
+
+def check_profile_fits(profile: Profile, layers: Sequence[ModelLayer]) -> None:
+    """Raises ValueError where the profile is one of another model."""
+    with_parameters = {layer.name for layer in profile.layers if layer.num_bytes != 0}
+    _check_same("profile", with_parameters, {layer.name for layer in profile.layers}, layers)
+
+
+def check_plan_fits(plan: Plan, layers: Sequence[ModelLayer]) -> None:
+    """Raises ValueError where the plan is one of another model."""
+    carried = {plan.layers[segment.layer] for op in plan.ops for segment in op.segments}
+    _check_same("plan", carried, carried, layers)
+
+
+def _check_same(what: str, used: set[str], listed: set[str], layers: Sequence[ModelLayer]) -> None:
+    ours = {layer.name for layer in layers}
+    unknown, missing = sorted(used - ours), sorted(ours - listed)
+    if unknown or missing:
+        raise ValueError(
+            f"{what}: it lists layers that the model lacks ({', '.join(unknown) or 'none'}) and lacks layers that "
+            f"the model has ({', '.join(missing) or 'none'}). Make it for this model."
+        )

@@ -1,0 +1,74 @@
+"""Layers of a model: the modules that own trainable parameters. Design section 2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+LOOP = "(loop)"
+"""Name of the profile's first layer: it owns nothing and stands for the time of the user's own loop, between a
+step and the next forward and between a backward and its step."""
+
+ROOT = "(root)"
+"""Name of the layer for parameters that the model itself owns, outside all submodules."""
+
+_AVERAGED = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A module with the trainable parameters that it owns."""
+
+    name: str
+    module: nn.Module
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self.parameters)
+
+
+def layer_name(module_name: str) -> str:
+    return module_name or ROOT
+
+
+def find_layers(model: nn.Module) -> list[ModelLayer]:
+    """Layers of a model in the order of its modules.
+
+    A tied parameter belongs to the first module that owns it. Frozen and empty parameters are left out.
+
+    Raises:
+        ValueError: for lazy modules that have not been run yet, and for dtypes that have no mean.
+    """
+    layers: list[ModelLayer] = []
+    seen: set[int] = set()
+    for module_name, module in model.named_modules():
+        own: list[nn.Parameter] = []
+        for name, parameter in module.named_parameters(recurse=False):
+            full_name = f"{module_name}.{name}" if module_name else name
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                raise ValueError(
+                    f"parameter '{full_name}': not initialised yet; run one forward with a dummy batch before "
+                    "attaching DreamDDP"
+                )
+            if id(parameter) in seen or not parameter.requires_grad or parameter.numel() == 0:
+                continue
+            if parameter.dtype not in _AVERAGED or parameter.layout != torch.strided:
+                raise ValueError(
+                    f"parameter '{full_name}': got dtype {parameter.dtype}, layout {parameter.layout}; expected "
+                    "dense floating-point or complex values. Freeze it (requires_grad=False) or convert it."
+                )
+            seen.add(id(parameter))
+            own.append(parameter)
+        if own:
+            layers.append(ModelLayer(layer_name(module_name), module, tuple(own)))
+    return layers

@@ -1,0 +1,229 @@
+"""Reads found, not guessed: one watched iteration shows who reads which parameter when. Design section 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
+
+from dreamddp.layers import ModelLayer, layer_name
+
+NEVER = -1
+
+
+@dataclass
+class LayerReads:
+    """What one rank saw of a layer in the watched iteration. Times count operators and events."""
+
+    name: str
+    first_read: int = NEVER
+    """In the forward."""
+    readers: list[str] = field(default_factory=list)
+    """Modules in whose forward the layer is read, in order of their first read."""
+    last_reader: str = ""
+    """The module that reads it last in the forward."""
+    last_backward_read: int = NEVER
+    backward_end: int = NEVER
+    """When the last gradient of its parameters was complete."""
+
+
+@dataclass
+class Reader:
+    """A module that reads a tied layer of another module: its backward is over when its inputs have gradients."""
+
+    name: str
+    first_call: int
+    backward_end: int
+
+
+@dataclass(frozen=True)
+class AgreedReads:
+    """When a layer is read, on all ranks."""
+
+    name: str
+    last_read: Literal["backward", "forward"] | tuple[Literal["backward"], str]
+    """Its own backward, the forward, or the backward of the module named."""
+    readers: tuple[str, ...]
+    """Modules whose forward must wait for the layer; empty where no rank read it."""
+    last_reader: str
+
+
+class ReadWatch(TorchDispatchMode):
+    """Watches every operator of one forward and backward.
+
+    Start it before the model's forward, stop it on the same thread after the backward and before the optimizer
+    step. Not thread-safe.
+    """
+
+    def __init__(self, model: nn.Module, layers: Sequence[ModelLayer]) -> None:
+        super().__init__()
+        self.layers = {layer.name: LayerReads(layer.name) for layer in layers}
+        self.reader_ends: dict[str, int] = {}
+        self.first_calls: dict[str, int] = {}
+        self._time = 0
+        self._in_backward = False
+        self._stack: list[str] = []
+        self._names = {module: layer_name(name) for name, module in model.named_modules()}
+        self._owner = {
+            parameter.untyped_storage().data_ptr(): layer.name for layer in layers for parameter in layer.parameters
+        }
+        self._handles: list[RemovableHandle] = []
+        for module in self._names:
+            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+        for layer in layers:
+            for parameter in layer.parameters:
+                self._handles.append(
+                    parameter.register_post_accumulate_grad_hook(self._on_gradient(self.layers[layer.name]))
+                )
+        self.__enter__()
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self.__exit__(None, None, None)
+
+    def _tick(self) -> int:
+        self._time += 1
+        return self._time
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        name = self._names[module]
+        self._stack.append(name)
+        self.first_calls.setdefault(name, self._tick())
+        if not self._in_backward:
+            for leaf in tree_leaves((args, kwargs)):
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                    leaf.register_hook(lambda _, name=name: self.reader_ends.__setitem__(name, self._tick()))
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._stack.pop()
+
+    def _on_gradient(self, reads: LayerReads) -> Any:
+        def hook(_: torch.Tensor) -> None:
+            self._in_backward = True
+            reads.backward_end = self._tick()
+
+        return hook
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # The current autograd node is set only while a backward runs.
+        self._in_backward = torch._C._current_autograd_node() is not None
+        if not _makes_view(func):
+            time = self._tick()
+            for leaf in tree_leaves((args, kwargs)):
+                if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+                    owner = self._owner.get(leaf.untyped_storage().data_ptr())
+                    if owner is not None:
+                        self._note(self.layers[owner], time)
+        return result
+
+    def _note(self, reads: LayerReads, time: int) -> None:
+        if self._in_backward:
+            reads.last_backward_read = time
+            return
+        if not self._stack:
+            return  # the user's own code, outside the model
+        module = self._stack[-1]
+        if reads.first_read == NEVER:
+            reads.first_read = time
+        if module not in reads.readers:
+            reads.readers.append(module)
+        reads.last_reader = module
+
+
+def _makes_view(func: Any) -> bool:
+    returns = func._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and not returns[0].alias_info.is_write
+
+
+def last_read(reads: LayerReads, watch: ReadWatch) -> Literal["backward", "forward"] | tuple[Literal["backward"], str]:
+    """The earliest event that is known to come after the last read of a layer."""
+    if reads.last_backward_read == NEVER and reads.first_read != NEVER and reads.backward_end != NEVER:
+        return "forward"
+    # A tied layer: its gradient is complete only when all its uses have had their backward; the backward of
+    # the module that reads it last comes earlier.
+    earlier = [
+        (watch.reader_ends[reader], reader)
+        for reader in reads.readers
+        if reader != reads.name
+        and reads.last_backward_read < watch.reader_ends.get(reader, NEVER) < reads.backward_end
+    ]
+    return ("backward", min(earlier)[1]) if earlier else "backward"
+
+
+@dataclass
+class ObservedReads:
+    """One rank's summary, small enough to send around."""
+
+    layers: list[tuple[LayerReads, Literal["backward", "forward"] | tuple[Literal["backward"], str]]]
+    readers: dict[str, Reader]
+
+
+def summarise(watch: ReadWatch) -> ObservedReads:
+    layers = [(reads, last_read(reads, watch)) for reads in watch.layers.values()]
+    tied_readers = {kind[1] for _, kind in layers if isinstance(kind, tuple)}
+    readers = {
+        name: Reader(name, watch.first_calls[name], watch.reader_ends[name]) for name in sorted(tied_readers)
+    }
+    return ObservedReads(layers, readers)
+
+
+@dataclass(frozen=True)
+class ReadOrder:
+    """The agreed layers in order of first read, and in the order of their backwards.
+
+    Both hold the names of layers and of the readers of tied layers that are not layers themselves.
+    """
+
+    layers: dict[str, AgreedReads]
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
+    """Merges what the ranks saw: the most cautious last read, all readers, the order of the first rank that read.
+
+    A layer that no rank read comes last, with the end of the backward as its last read.
+    """
+    agreed: dict[str, AgreedReads] = {}
+    first: dict[str, tuple[int, int, int]] = {}
+    ends: dict[str, tuple[int, int, int]] = {}
+    for index, (reads, _) in enumerate(observed[0].layers):
+        name = reads.name
+        seen = [
+            (rank, *observation.layers[index])
+            for rank, observation in enumerate(observed)
+            if observation.layers[index][0].first_read != NEVER
+        ]
+        kinds = {kind for _, _, kind in seen}
+        kind = kinds.pop() if len(kinds) == 1 else "backward"
+        readers = tuple(dict.fromkeys(reader for _, layer, _ in seen for reader in layer.readers))
+        last_readers = {layer.last_reader for _, layer, _ in seen}
+        if kind == "forward" and len(last_readers) != 1:
+            kind = "backward"
+        agreed[name] = AgreedReads(name, kind, readers, last_readers.pop() if len(last_readers) == 1 else "")
+        first[name] = min(
+            ((rank, layer.first_read, index) for rank, layer, _ in seen), default=(len(observed), 0, index)
+        )
+        ends[name] = min(
+            ((rank, layer.backward_end, -index) for rank, layer, _ in seen if layer.backward_end != NEVER),
+            default=(len(observed), 0, -index),
+        )
+    for name in {kind.last_read[1] for kind in agreed.values() if isinstance(kind.last_read, tuple)}:
+        reader = next(o.readers[name] for o in observed if name in o.readers)
+        first.setdefault(name, (0, reader.first_call, -1))
+        ends.setdefault(name, (0, reader.backward_end, 1))
+    forward = tuple(sorted(first, key=lambda name: first[name]))
+    backward = tuple(sorted(ends, key=lambda name: ends[name]))
+    return ReadOrder(agreed, forward, backward)

@@ -1,0 +1,121 @@
+// The engine as Python sees it: converts and forwards. Calls that block release the GIL.
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dreamddp/plan.h"
+#include "dreamddp/profile.h"
+#include "runtime/engine.h"
+
+namespace py = pybind11;
+
+namespace dreamddp {
+namespace {
+
+using Layers = std::vector<std::size_t>;
+
+void wait_if(Engine& engine, bool must_wait) {
+  if (must_wait) {
+    const py::gil_scoped_release release;
+    engine.wait();
+  }
+}
+
+/// The type that Python sees; engines are shared with the hooks that they hand out.
+using EnginePointer = std::shared_ptr<Engine>;
+
+EnginePointer make_engine(const std::vector<std::pair<std::string, std::vector<at::Tensor>>>& layers,
+                          c10::intrusive_ptr<c10d::ProcessGroup> group, std::int64_t staging_bytes,
+                          double timeout_seconds) {
+  std::vector<LayerParameters> parameters;
+  for (const auto& [name, tensors] : layers) {
+    parameters.push_back({name, tensors});
+  }
+  EngineOptions options;
+  options.staging_bytes = staging_bytes;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
+  return std::make_shared<Engine>(std::move(parameters), std::move(group), options);
+}
+
+}  // namespace
+
+void bind_engine(py::module_& module) {
+  py::class_<IterationTimes>(module, "IterationTimes", "Compute times of one iteration, in seconds.")
+      .def_readonly("forward_seconds", &IterationTimes::forward_seconds)
+      .def_readonly("backward_seconds", &IterationTimes::backward_seconds)
+      .def_readonly("step_seconds", &IterationTimes::step_seconds)
+      .def_readonly("loop_before_seconds", &IterationTimes::loop_before_seconds)
+      .def_readonly("loop_after_seconds", &IterationTimes::loop_after_seconds);
+
+  py::class_<EngineStatistics>(module, "EngineStatistics", "Sums since the last reset.")
+      .def_readonly("iterations", &EngineStatistics::iterations)
+      .def_readonly("seconds", &EngineStatistics::seconds)
+      .def_readonly("exposed_seconds", &EngineStatistics::exposed_seconds)
+      .def_readonly("ops", &EngineStatistics::ops)
+      .def_readonly("num_bytes", &EngineStatistics::num_bytes);
+
+  py::class_<Engine, EnginePointer>(module, "Engine", "Carries a plan out in a running training.")
+      .def(py::init(&make_engine), py::arg("layers"), py::arg("process_group"), py::kw_only(),
+           py::arg("staging_bytes"), py::arg("timeout_seconds"))
+      .def("attach", &Engine::attach)
+      .def("detach", &Engine::detach)
+      .def(
+          "set_plan",
+          [](Engine& engine, const std::string& plan, const std::string& profile, std::int64_t first_iteration,
+             bool after_backward) {
+            const py::gil_scoped_release release;
+            engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward);
+          },
+          py::arg("plan"), py::arg("profile"), py::kw_only(), py::arg("first_iteration"), py::arg("after_backward"),
+          "Carries out a plan (JSON) for a profile (JSON) from now on. Blocks while the plan before ends.")
+      .def(
+          "forward_pre_hook",
+          [](const EnginePointer& engine, Layers layers) {
+            return py::cpp_function([engine, layers = std::move(layers)](const py::args& /*module, args*/) {
+              wait_if(*engine, engine->forward_begins(layers));
+            });
+          },
+          py::arg("layers"), "A module's forward pre-hook: waits until the layers may be read.")
+      .def(
+          "forward_hook",
+          [](const EnginePointer& engine, Layers layers) {
+            return py::cpp_function([engine, layers = std::move(layers)](const py::args& /*module, args, output*/) {
+              engine->forward_ends(layers);
+            });
+          },
+          py::arg("layers"), "A module's forward hook: the layers have been read for the last time.")
+      .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })
+      .def("forward_finishes", &Engine::forward_finishes)
+      .def("reader_backward_ends", &Engine::reader_backward_ends, py::arg("layer"))
+      .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
+      .def("step_ends", &Engine::step_ends)
+      .def("finish", [](Engine& engine) { wait_if(engine, engine.finish()); })
+      .def("average", &Engine::average, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
+           "Averages floating-point tensors over all ranks, in place; blocks.")
+      .def("set_no_sync", &Engine::set_no_sync, py::arg("active"))
+      .def_property_readonly("iteration", &Engine::iteration)
+      .def_property_readonly("awaits_step", &Engine::awaits_step)
+      .def("set_sampling", &Engine::set_sampling, py::arg("active"))
+      .def("take_samples", &Engine::take_samples)
+      .def("record", &Engine::record, py::arg("num_iterations"))
+      .def("spans",
+           [](const Engine& engine) {
+             std::vector<std::tuple<int, std::string, int, std::int64_t, double, double>> spans;
+             for (const Span& span : engine.spans()) {
+               spans.emplace_back(static_cast<int>(span.kind), span.name, span.rank, span.iteration,
+                                  span.begin_seconds, span.end_seconds);
+             }
+             return spans;
+           })
+      .def("statistics", &Engine::statistics)
+      .def("reset_statistics", &Engine::reset_statistics);
+}
+
+}  // namespace dreamddp

@@ -1,0 +1,182 @@
+// Carries a plan out in a running training: turns hooks into events of the SyncScheduler, and its actions into
+// work for the lane. Design sections 3, 8 and 9.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dreamddp/plan.h"
+#include "dreamddp/profile.h"
+#include "dreamddp/sync_scheduler.h"
+#include "runtime/gradient_hooks.h"
+#include "runtime/iteration_marks.h"
+#include "runtime/lane.h"
+#include "runtime/tensor_slices.h"
+
+namespace c10d {
+class ProcessGroup;
+}
+
+namespace dreamddp {
+
+struct EngineOptions {
+  std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
+  std::size_t num_slots = 2;                           ///< staging buffers in the ring
+  std::chrono::milliseconds timeout{300000};           ///< of one chunk's reduction
+};
+
+/// Sums since the last reset.
+struct EngineStatistics {
+  std::int64_t iterations = 0;   ///< finished by a step
+  double seconds = 0;            ///< from step end to step end
+  double exposed_seconds = 0;    ///< compute waiting for the lane
+  std::int64_t ops = 0;          ///< launched
+  std::int64_t num_bytes = 0;    ///< of parameters in the ops launched
+};
+
+/// One worker's engine.
+///
+/// Thread safety: events come from the training thread and, during a backward, from autograd's threads;
+/// a mutex serialises them. Methods that return bool never block: they say whether the caller must call wait()
+/// before it goes on, which blocks until the lane has caught up (release the GIL there). An error of the lane
+/// is thrown by the next event or wait as SyncError.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  /// @param layers the model's trainable parameters; the engine hooks their gradients in attach()
+  /// @param group of the engine alone: no other collective may run on it while a plan is carried out
+  Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::ProcessGroup> group, EngineOptions options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Hooks the gradients. Until set_plan() nothing is communicated.
+  void attach();
+  /// Removes the hooks. Ops in flight go on; call finish() and wait() first to wait for them.
+  void detach();
+
+  /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training). Layers
+  /// of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
+  /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
+  ///   its ops that come before the step are launched now. Else the next event is that iteration's first read.
+  /// @throws std::invalid_argument for a plan that is not valid for the profile, names parameters that
+  ///   the engine does not have, or needs what this executor cannot do
+  void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward);
+
+  /// The model's forward begins (with gradients enabled), before any layer's.
+  bool forward_starts();
+  /// Layers are about to be read; with gradients disabled by an evaluation, which does not advance the plan.
+  bool forward_begins(std::span<const std::size_t> layers);
+  /// Modules that read layers for the last time in the forward have ended theirs.
+  void forward_ends(std::span<const std::size_t> layers);
+  /// The model's forward has ended.
+  void forward_finishes();
+  /// The backward of a layer that owns no parameters, but reads a tied one, has ended.
+  void reader_backward_ends(std::size_t layer);
+  bool step_begins();
+  void step_ends();
+  /// Everything in flight is to be waited for.
+  bool finish();
+  /// Carries out what the last event returned true for. Blocks.
+  /// @throws SyncError
+  void wait();
+
+  /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops in
+  /// flight.
+  void average(const std::vector<at::Tensor>& tensors);
+
+  /// Inside no_sync(): backwards are not the last of their iteration. A forward inside makes its backward one
+  /// of them, wherever that runs.
+  void set_no_sync(bool active);
+
+  /// Iteration of the plan, counted from the start of training; 0 before set_plan().
+  std::int64_t iteration() const;
+  /// Whether a final backward has ended since the last step, so that a step belongs to it.
+  bool awaits_step() const;
+
+  void set_sampling(bool active);
+  /// Compute times of the iterations since the last call, in the profile's layers.
+  std::vector<IterationTimes> take_samples();
+
+  void record(std::int64_t num_iterations);
+  /// Spans recorded so far, on the clock of std::chrono::steady_clock.
+  std::vector<Span> spans() const;
+
+  EngineStatistics statistics() const;
+  void reset_statistics();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void on_gradient(std::size_t parameter);
+  void on_backward_end();
+  void begin_backward();
+  void carry_out(const SyncScheduler::Actions& actions);
+  std::unique_ptr<Lane> make_lane(std::vector<std::vector<TensorSlice>> ops,
+                                  std::function<std::string(const Chunk&)> describe);
+  std::int64_t iteration_of(std::int64_t sequence) const;
+  bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
+  double compute_now() const;
+  void open_span(SpanKind kind, const std::string& name);
+  void close_span(double now);
+
+  const std::vector<LayerParameters> layers_;
+  const c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  const EngineOptions options_;
+  std::vector<std::size_t> layer_of_parameter_;
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<GradientHooks> hooks_;
+  std::shared_ptr<const Plan> plan_;
+  std::unique_ptr<SyncScheduler> scheduler_;
+  std::unique_ptr<Lane> lane_;
+  std::vector<std::size_t> plan_layer_;  // of an engine layer
+  std::vector<std::string> layer_names_;   // of the plan
+  std::vector<std::int64_t> op_bytes_;
+  std::int64_t first_op_ = 0;              // the op of the plan that was launched first
+  std::int64_t first_period_start_ = 0;    // iteration at which that op's period began
+  std::vector<std::int64_t> pending_waits_;
+
+  // The backward that is running.
+  int backward_ = -1;
+  bool backward_is_final_ = false;
+  bool backward_ended_ = false;  // final, and its step has not come
+  std::vector<int> seen_in_backward_;      // per parameter: the backward that last brought its gradient
+  std::vector<std::size_t> missing_;       // per engine layer: gradients still to come
+
+  bool no_sync_ = false;
+  bool forward_in_no_sync_ = false;
+  // Note [Early windows and no_sync]
+  // An op launched at the end of a layer's forward must not be launched in a micro-batch whose backward turns
+  // out to be inside no_sync(): the next micro-batch would read the averaged weights. So in the first iteration
+  // such events are put off until the backward shows which kind it is, and for good once a forward outside
+  // no_sync() was followed by a backward inside.
+  bool put_off_early_ = true;
+  bool backward_only_no_sync_ = false;
+  std::vector<std::size_t> put_off_;
+  bool early_launched_ = false;
+
+  double waited_seconds_ = 0;
+  double waited_at_step_end_ = 0;
+  double last_step_end_ = 0;
+  EngineStatistics statistics_;
+  bool sampling_ = false;
+  IterationMarks marks_{0};
+  std::vector<IterationTimes> samples_;
+
+  mutable std::mutex recorder_mutex_;  // taken after mutex_; the lane's thread takes it alone
+  SpanRecorder recorder_;
+  std::vector<std::string> op_labels_;
+  std::vector<double> op_begins_;  // per op of the plan, on the lane
+  bool recording_ = false;         // this and open_ are guarded by mutex_
+  Span open_;                      // the compute span that is under way
+};
+
+}  // namespace dreamddp
