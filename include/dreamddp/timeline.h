@@ -23,7 +23,9 @@ struct Timeline {
 };
 
 /// The Chrome trace format (JSON), which Perfetto opens: one process per rank, with the tracks "compute",
-/// "wait" and "link"; link spans that overlap get tracks of their own. Times are in microseconds.
+/// "wait" and "link"; link spans that overlap get tracks of their own ("link 2", ..). Times are in
+/// microseconds.
+/// @throws std::invalid_argument for a span that is not finite or ends before it begins
 std::string to_chrome_trace(const Timeline& timeline);
 
 }  // namespace dreamddp

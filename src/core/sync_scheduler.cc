@@ -53,9 +53,12 @@ bool SyncScheduler::next_is_ready() {
   const auto layers = rules_->layers[next_op_];
   while (next_passed_ < layers.size()) {
     const std::uint32_t layer = layers[next_passed_];
-    const bool has_passed = op.is_gradient ? backward_ended_[layer] == iteration_
-                                           : read_ended_[layer] == iteration_ ||
-                                                 (op.precedes_reads && read_begun_[layer] != iteration_);
+    const bool is_read = read_ended_[layer] == iteration_;
+    // The gradient of a tensor that is tied to another layer needs the backwards of both.
+    const bool has_passed =
+        op.is_gradient
+            ? backward_ended_[layer] == iteration_ && (is_read || rules_->last_read_at_forward[layer])
+            : is_read || (op.precedes_reads && read_begun_[layer] != iteration_);
     if (!has_passed) return false;
     ++next_passed_;
   }
