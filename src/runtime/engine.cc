@@ -429,7 +429,8 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
                            .num_slots = options_.num_slots,
                            .timeout = options_.timeout,
                            .describe = [](const Chunk&) { return std::string("averaging the whole model"); }};
-  Lane lane(std::make_unique<TorchTransport>(std::vector{std::move(slices)}, group_, std::move(options)),
+  Lane lane(std::make_unique<TorchTransport>(std::vector<std::vector<TensorSlice>>{slices}, group_,
+                                             std::move(options)),
             {.num_slots = options_.num_slots, .op_begins = nullptr, .op_ends = nullptr});
   lane.launch(0, 0);
   lane.wait(0);
