@@ -83,6 +83,10 @@ class SyncScheduler {
 
   // The actions that an event returns are valid until the next event.
 
+  /// A training forward of the whole model begins. After a final backward this begins a new iteration: ops
+  /// that follow a step which never came are launched now. forward_begins() does the same where this was not
+  /// called.
+  const Actions& iteration_begins();
   /// A training forward is about to read layer l. The first one after a final backward begins a new
   /// iteration: deadlines at a step that never came are made up for, and ops that follow it are launched.
   const Actions& forward_begins(std::size_t layer);

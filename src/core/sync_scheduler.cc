@@ -172,6 +172,12 @@ void SyncScheduler::end_iteration() {
   backward_finished_ = false;
 }
 
+const SyncScheduler::Actions& SyncScheduler::iteration_begins() {
+  actions_.clear();
+  if (backward_finished_) end_iteration();
+  return actions_;
+}
+
 const SyncScheduler::Actions& SyncScheduler::forward_begins(std::size_t layer) {
   actions_.clear();
   if (backward_finished_) end_iteration();
