@@ -64,7 +64,7 @@ struct ScheduleRules;
 /// the next iteration begins.
 ///
 /// The place in the plan advances once per final backward: at step_ends(), or, if no step came, at the next
-/// forward_begins(). Events between set_accumulating(true) and set_accumulating(false) are those of a
+/// forward_begins(); until then a further backward belongs to the same iteration. Events between set_accumulating(true) and set_accumulating(false) are those of a
 /// micro-batch that is not the last of its iteration: reads and steps wait, nothing else happens.
 ///
 /// An event costs time in proportion to the ops that touch its layer, and allocates nothing once the
