@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from dreamddp import DreamDDP, Link, Plan, Profile
 from dreamddp._core import Span, SpanKind
@@ -58,8 +59,8 @@ class DdpMethod:
         self._last_gradient = 0.0
         self._to_record = 0
         self._spans: list[Span] = []
-        self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+        self._hooks: list[RemovableHandle] = [
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)  # type: ignore[no-untyped-call]
             for parameter in model.parameters()
             if parameter.requires_grad
         ]
