@@ -280,7 +280,7 @@ void Engine::begin_backward() {
           "end of that forward, and the next micro-batch would read it. Put the forward under no_sync() "
           "too.");
     }
-    backward_only_no_sync_ = backward_only_no_sync_ || !put_off_.empty();
+    backward_only_no_sync_ = backward_only_no_sync_ || !forward_in_no_sync_;
   }
   put_off_.clear();
 }
