@@ -57,7 +57,7 @@ class AgreedReads:
 class ReadWatch(TorchDispatchMode):
     """Watches every operator of one forward and backward.
 
-    Start it before the model's forward, stop it on the same thread after the backward and before the optimizer
+    Start it in a forward pre-hook of the model, stop it on the same thread after the backward and before the optimizer
     step. Not thread-safe.
     """
 
@@ -68,7 +68,8 @@ class ReadWatch(TorchDispatchMode):
         self.first_calls: dict[str, int] = {}
         self._time = 0
         self._in_backward = False
-        self._stack: list[str] = []
+        # Hooks added while the model's own pre-hooks run take effect only in its next forward.
+        self._stack: list[str] = [layer_name("")]
         self._names = {module: layer_name(name) for name, module in model.named_modules()}
         self._owner = {
             parameter.untyped_storage().data_ptr(): layer.name for layer in layers for parameter in layer.parameters

@@ -82,15 +82,6 @@ class TapeRecorder {
 
 }  // namespace
 
-std::vector<double> compute_pieces(const Profile& profile) {
-  std::vector<double> pieces;
-  for (const Layer& layer : profile.layers) pieces.push_back(layer.forward_seconds);
-  for (const std::size_t layer : backward_sequence(profile))
-    pieces.push_back(profile.layers[layer].backward_seconds);
-  pieces.push_back(profile.step_seconds);
-  return pieces;
-}
-
 ActionTape record_period(const Plan& plan, const Profile& profile) {
   // Whatever is in flight when the period begins was launched within the longest window in front of it.
   std::int64_t lead = 0;

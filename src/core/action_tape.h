@@ -18,7 +18,7 @@ struct TapeStep {
   std::uint32_t op = 0;
   /// For a wait: how many launches ago the op was launched; 1 is the last launch before this step.
   std::uint32_t launches_ago = 0;
-  std::size_t piece = 0;              ///< index of the compute piece that follows, within the period
+  std::size_t piece = 0;  ///< index of the compute piece that follows: F_1 .. F_L, backwards, S, F_1 ..
   double compute_seconds_before = 0;  ///< between the step before this one, or the beginning, and this one
 };
 
@@ -30,10 +30,6 @@ struct ActionTape {
   std::size_t num_launches = 0;
   std::size_t longest_wait = 0;  ///< the largest launches_ago
 };
-
-/// The compute of one iteration, in pieces between which events come: F_1 .. F_L, backwards in their order,
-/// S.
-std::vector<double> compute_pieces(const Profile& profile);
 
 /// @param plan valid for `profile`
 ActionTape record_period(const Plan& plan, const Profile& profile);

@@ -58,13 +58,13 @@ Stretches stretches_in_period(std::int64_t launch, std::int64_t deadline, std::i
   const std::string what = "'" + segment_text(plan, segment) + "'";
   if (earlier == later) {
     reject({op_place(plan, later) + ": segments", what + " and another segment that overlaps it",
-            "every coordinate once in an op", "Remove one of the two"});
+            "segments that do not overlap: every coordinate once in an op", "Remove one of the two"});
   }
   const Op& other = plan.ops[earlier];
   reject({op_place(plan, later),
           what + " while " + op_place(plan, earlier) + " has a part of it in flight, from " +
               event_text(plan, other.launch) + " to " + event_text(plan, other.deadline),
-          "at most one op in flight on a coordinate, also where the period of " +
+          "windows that do not overlap on a coordinate, also where the period of " +
               std::to_string(plan.period) + " repeats",
           "Let one of the two end before the other is launched"});
 }

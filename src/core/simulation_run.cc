@@ -10,12 +10,6 @@ namespace {
 // Where periods neither repeat nor drift evenly for so long, their mean is known to a part in as many.
 constexpr int most_periods = 20000;
 
-bool are_close(const VirtualClock::State& a, const VirtualClock::State& b) {
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (std::abs(a[i] - b[i]) > 1e-13 * std::max(a[i], b[i])) return false;
-  return true;
-}
-
 VirtualClock::State combine(const VirtualClock::State& a, double factor, const VirtualClock::State& b) {
   VirtualClock::State sum(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) sum[i] = a[i] + factor * b[i];
@@ -33,7 +27,7 @@ void skip_even_drift(VirtualClock& clock, const VirtualClock::State& drift) {
     const VirtualClock::State ahead = combine(reached, num_periods, drift);
     clock.set_state(ahead);
     clock.run_period();
-    if (!are_close(clock.state(), combine(ahead, 1, drift))) break;
+    if (!clock.are_close(clock.state(), combine(ahead, 1, drift))) break;
     reached = clock.state();
   }
   clock.set_state(reached);
@@ -51,7 +45,19 @@ VirtualClock::VirtualClock(const ActionTape& tape, std::vector<double> op_second
                      ? static_cast<std::size_t>(link.in_flight)
                      : 0),
       state_(1 + num_remembered_),
-      finishes_(num_remembered_ + tape.num_launches) {}
+      finishes_(num_remembered_ + tape.num_launches) {
+  double period_seconds = tape.compute_seconds_after;
+  for (const TapeStep& step : tape.steps)
+    period_seconds +=
+        step.compute_seconds_before + (step.is_launch ? op_seconds_[step.op] + latency_seconds_ : 0);
+  rounding_seconds_ = 1e-13 * period_seconds;
+}
+
+bool VirtualClock::are_close(const State& a, const State& b) const {
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (std::abs(a[i] - b[i]) > rounding_seconds_) return false;
+  return true;
+}
 
 double VirtualClock::run_period(std::vector<StepTimes>* times) {
   double now = 0;
@@ -98,31 +104,31 @@ double steady_wait_seconds(VirtualClock& clock) {
   VirtualClock::State anchor = clock.state();
   VirtualClock::State last_drift;
   double waited = 0;  // since the anchor
-  int since_anchor = 0;
+  int num_periods = 0;
   int anchor_life = 1;
   for (int period = 0; period < most_periods; ++period) {
     const VirtualClock::State before = clock.state();
+    if (num_periods == anchor_life) {
+      anchor = before;
+      anchor_life *= 2;
+      num_periods = 0;
+      waited = 0;
+    }
     const double waited_now = clock.run_period();
     waited += waited_now;
-    ++since_anchor;
-    if (are_close(clock.state(), before)) return waited_now;
-    if (are_close(clock.state(), anchor)) break;
+    ++num_periods;
+    if (clock.are_close(clock.state(), before)) return waited_now;
+    if (clock.are_close(clock.state(), anchor)) break;
     VirtualClock::State drift = combine(clock.state(), -1, before);
-    if (!last_drift.empty() && are_close(combine(before, 1, last_drift), clock.state())) {
+    if (!last_drift.empty() && clock.are_close(combine(before, 1, last_drift), clock.state())) {
+      // The drift adds the same wait in every period, so it leaves the mean alone.
       skip_even_drift(clock, drift);
       last_drift.clear();
-      since_anchor = anchor_life;
     } else {
       last_drift = std::move(drift);
     }
-    if (since_anchor == anchor_life) {
-      anchor = clock.state();
-      anchor_life *= 2;
-      since_anchor = 0;
-      waited = 0;
-    }
   }
-  return waited / since_anchor;
+  return waited / num_periods;
 }
 
 double steady_iteration_seconds(const Plan& plan, const Profile& profile, const Link& link,

@@ -37,11 +37,14 @@ class VirtualClock {
 
   const State& state() const { return state_; }
   void set_state(const State& state) { state_ = state; }
+  /// Whether states differ by rounding only.
+  bool are_close(const State& a, const State& b) const;
 
  private:
   const ActionTape& tape_;
   std::vector<double> op_seconds_;
   double latency_seconds_;
+  double rounding_seconds_;
   std::size_t num_remembered_;  ///< launches of the period before that this one may ask for
   std::size_t in_flight_;       ///< m, or 0 where it never holds a launch back
   State state_;                 ///< start + x of the last launch, then finishes of remembered launches
