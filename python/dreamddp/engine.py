@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,6 +161,8 @@ class DreamDDP:
             staging_bytes=staging_bytes,
             timeout_seconds=seconds,
         )
+        # Transfers in flight do not keep the interpreter from ending.
+        weakref.finalize(self, self._engine.close)
         if self._layers:
             self._attach()
 
