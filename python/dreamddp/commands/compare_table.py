@@ -48,7 +48,10 @@ def print_table(result: ComparisonResult) -> None:
     console = Console()
     for advice in result["advice"]:
         bandwidth = advice["bandwidth_bytes_per_second"]
-        table = Table(title=f"{result['profile']} over {link_name(bandwidth)}", title_justify="left")
+        console.print(
+            f"{result['profile']} over {link_name(bandwidth)}", soft_wrap=True, highlight=False, markup=False
+        )
+        table = Table()
         for key, title in _COLUMNS.items():
             is_text = key == "planner"
             table.add_column(title, justify="left" if is_text else "right", no_wrap=is_text)
@@ -56,5 +59,7 @@ def print_table(result: ComparisonResult) -> None:
             if row["bandwidth_bytes_per_second"] == bandwidth:
                 table.add_row(*(text_of(row, key) for key in _COLUMNS))
         console.print(table)
-        console.print(f"Speed-ups are over {result['speedup_over']}; the limit is max(compute, link).")
-        console.print(advice["text"], soft_wrap=True, highlight=False)
+        console.print(
+            f"Speed-ups are over {result['speedup_over']}; the limit is max(compute, link).", soft_wrap=True
+        )
+        console.print(advice["text"], soft_wrap=True, highlight=False, markup=False)

@@ -23,11 +23,13 @@ _LINES = {
 
 
 def print_row(row: Mapping[str, object]) -> None:
-    table = Table(title=f"{row['planner']}, period {row['period']}", title_justify="left")
+    console = Console()
+    console.print(f"{row['planner']}, period {row['period']}", soft_wrap=True, highlight=False, markup=False)
+    table = Table()
     table.add_column("")
     table.add_column("value", justify="right")
     table.add_column("meaning")
     for key, meaning in _LINES.items():
         if key in row:
             table.add_row(key.removesuffix("_seconds").replace("_", " "), text_of(row, key), meaning)
-    Console().print(table)
+    console.print(table)
