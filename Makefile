@@ -88,16 +88,17 @@ $(BUILD)/tests: .venv/package $(test_files)
 
 .PHONY: lint
 lint: .venv/linters
-	clang-format --dry-run -Werror $(cpp_files)
-	echo "clang-format: $(words $(cpp_files)) files are well formatted"
-	ruff format --check -q
-	ruff check -q
-	echo "ruff: passed"
-	mypy
+	status=0
+	check() { "$${@:2}" && echo "$$1: passed" || { echo "$$1: FAILED"; status=1; }; }
+	check "clang-format" clang-format --dry-run -Werror $(cpp_files)
+	check "ruff format" ruff format --check -q
+	check "ruff" ruff check -q
+	check "mypy" mypy --no-error-summary
 	scripts/quietly "Configuring for clang-tidy" cmake -S . -B build/lint -DDREAMDDP_BUILD_TESTS=OFF \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
-	printf '%s\n' $(linted_sources) | xargs -P $(JOBS) -n 1 clang-tidy -p build/lint --quiet --warnings-as-errors='*'
-	echo "clang-tidy: $(words $(linted_sources)) files passed"
+	check "clang-tidy" xargs -P $(JOBS) -n 1 clang-tidy -p build/lint --quiet --warnings-as-errors='*' \
+	  <<< '$(linted_sources)'
+	exit $$status
 
 .PHONY: format
 format: .venv/linters

@@ -27,7 +27,7 @@ target_link_libraries(_core PRIVATE dreamddp_core)
 target_compile_definitions(_core PRIVATE DREAMDDP_BUILT_FOR_TORCH="${torch_version}")
 
 file(GLOB runtime_sources CONFIGURE_DEPENDS src/runtime/*.cc src/bindings/runtime_*.cc)
-list(REMOVE_ITEM runtime_sources ${PROJECT_SOURCE_DIR}/src/runtime/lane.cc)
+list(REMOVE_ITEM runtime_sources ${lane_sources})
 Python_add_library(_runtime MODULE WITH_SOABI ${runtime_sources})
 target_include_directories(_runtime PRIVATE src)
 target_link_libraries(_runtime PRIVATE dreamddp_lane dreamddp_core ${TORCH_LIBRARIES} ${torch_python_library})

@@ -30,7 +30,8 @@ std::span<const Planner> planners();
 /// Makes a plan with the planner of that name. The result is valid for the profile; the same arguments give
 /// the same plan on every machine.
 /// @throws std::invalid_argument for an unknown name, or a profile, link or option out of range
-Plan make_plan(std::string_view planner, const Profile& profile, const Link& link, const PlanOptions& options);
+Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
+               const PlanOptions& options);
 
 struct PeriodOptions {
   double margin = 0.02;           ///< compute-bound within this fraction of C

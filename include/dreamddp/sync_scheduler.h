@@ -64,7 +64,7 @@ struct ScheduleRules;
 /// the next iteration begins.
 ///
 /// The place in the plan advances once per final backward: at step_ends(), or, if no step came, at the next
-/// forward_begins(). Events between set_accumulating(true) and set_accumulating(false) are those of a
+/// forward_begins(); until then a further backward belongs to the same iteration. Events between set_accumulating(true) and set_accumulating(false) are those of a
 /// micro-batch that is not the last of its iteration: reads and steps wait, nothing else happens.
 ///
 /// An event costs time in proportion to the ops that touch its layer, and allocates nothing once the
@@ -83,6 +83,10 @@ class SyncScheduler {
 
   // The actions that an event returns are valid until the next event.
 
+  /// A training forward of the whole model begins. After a final backward this begins a new iteration: ops
+  /// that follow a step which never came are launched now. forward_begins() does the same where this was not
+  /// called.
+  const Actions& iteration_begins();
   /// A training forward is about to read layer l. The first one after a final backward begins a new
   /// iteration: deadlines at a step that never came are made up for, and ops that follow it are launched.
   const Actions& forward_begins(std::size_t layer);

@@ -30,9 +30,12 @@ from dreamddp._core import (
     simulate_timeline,
     to_chrome_trace,
 )
+from dreamddp.torch_version import check_torch_version
 
 if TYPE_CHECKING:
     from dreamddp.engine import DreamDDP, SyncStats, emulated_link
+
+check_torch_version()
 
 __version__ = "0.1.0"
 

@@ -8,6 +8,7 @@ import enum
 import os
 from collections.abc import Sequence
 
+built_for_torch: str
 default_staging_bytes: int
 
 class SyncError(RuntimeError): ...

@@ -73,8 +73,10 @@ def _run(arguments: list[str]) -> int:
     )
     module.add_arguments(parser)
     args = parser.parse_args(arguments[1:])
-    run: Callable[[argparse.Namespace], Mapping[str, object]] = module.run
+    run: Callable[[argparse.Namespace], Mapping[str, object] | None] = module.run
     result = run(args)
+    if result is None:  # one of several ranks, of which another speaks
+        return DONE
     if args.json:
         print(json.dumps(result, indent=2, allow_nan=False))
     else:

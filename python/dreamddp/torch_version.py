@@ -9,35 +9,26 @@ TESTED_VERSIONS = ("2.13",)
 
 
 def check_torch_version() -> None:
-    """Checks that the installed PyTorch is the one that the extension modules were built for.
+    """Checks that the installed PyTorch, if any, is one that the extension modules were built for.
 
     Does not import torch: a module built for another minor version would end in a missing symbol, or in a
-    crash, as soon as it is loaded.
+    crash, as soon as it is loaded. Without PyTorch there is nothing to check; planning does not need it.
 
     Raises:
-        ImportError: PyTorch is missing or has another minor version; the message says what to install.
+        ImportError: PyTorch has another minor version; the message says what to do.
     """
     from dreamddp import _core
 
     try:
         installed = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        installed = None
+        return
     require_same_minor(installed, _core.built_for_torch)
 
 
-def require_same_minor(installed: str | None, built_for: str) -> None:
-    """Raises ImportError unless both versions have the same major and minor number.
-
-    Args:
-        installed: the version of the installed torch, None where there is none.
-        built_for: the version that the extension modules were built for, such as "2.13.0+cpu".
-    """
+def require_same_minor(installed: str, built_for: str) -> None:
+    """Raises ImportError unless both versions, such as "2.13.0+cpu", have the same major and minor number."""
     public = built_for.partition("+")[0]
-    if installed is None:
-        raise ImportError(
-            f"dreamddp needs PyTorch {public}, which is not installed: `pip install torch=={public}`"
-        )
     if _minor(installed) != _minor(built_for):
         raise ImportError(
             f"dreamddp was built for PyTorch {public}, but {installed} is installed. Build it again in this "

@@ -1,12 +1,11 @@
 // The engine as Python sees it: converts and forwards. Calls that block release the GIL.
-#include <torch/csrc/utils/pybind.h>
-
 #include <pybind11/stl.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 #include <vector>
 
@@ -68,12 +67,13 @@ void bind_engine(py::module_& module) {
       .def("detach", &Engine::detach)
       .def(
           "set_plan",
-          [](Engine& engine, const std::string& plan, const std::string& profile, std::int64_t first_iteration,
-             bool after_backward) {
+          [](Engine& engine, const std::string& plan, const std::string& profile,
+             std::int64_t first_iteration, bool after_backward) {
             const py::gil_scoped_release release;
             engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward);
           },
-          py::arg("plan"), py::arg("profile"), py::kw_only(), py::arg("first_iteration"), py::arg("after_backward"),
+          py::arg("plan"), py::arg("profile"), py::kw_only(), py::arg("first_iteration"),
+          py::arg("after_backward"),
           "Carries out a plan (JSON) for a profile (JSON) from now on. Blocks while the plan before ends.")
       .def(
           "forward_pre_hook",
@@ -86,9 +86,10 @@ void bind_engine(py::module_& module) {
       .def(
           "forward_hook",
           [](const EnginePointer& engine, Layers layers) {
-            return py::cpp_function([engine, layers = std::move(layers)](const py::args& /*module, args, output*/) {
-              engine->forward_ends(layers);
-            });
+            return py::cpp_function(
+                [engine, layers = std::move(layers)](const py::args& /*module, args, output*/) {
+                  engine->forward_ends(layers);
+                });
           },
           py::arg("layers"), "A module's forward hook: the layers have been read for the last time.")
       .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })

@@ -51,11 +51,17 @@ bool SyncScheduler::next_is_ready() {
   if (launch_event[op.launch.layer] != iteration_) return false;
   if (op.mode != OpMode::in_place) return true;
   const auto layers = rules_->layers[next_op_];
+  if (op.precedes_reads) {
+    next_passed_ = 0;  // a layer that was not being read may be by now
+  }
   while (next_passed_ < layers.size()) {
     const std::uint32_t layer = layers[next_passed_];
-    const bool has_passed = op.is_gradient ? backward_ended_[layer] == iteration_
-                                           : read_ended_[layer] == iteration_ ||
-                                                 (op.precedes_reads && read_begun_[layer] != iteration_);
+    const bool is_read = read_ended_[layer] == iteration_;
+    // The gradient of a tensor that is tied to another layer needs the backwards of both.
+    const bool has_passed =
+        op.is_gradient
+            ? backward_ended_[layer] == iteration_ && (is_read || rules_->last_read_at_forward[layer])
+            : is_read || (op.precedes_reads && read_begun_[layer] != iteration_);
     if (!has_passed) return false;
     ++next_passed_;
   }
@@ -164,6 +170,12 @@ void SyncScheduler::end_iteration() {
   while (!ops_.empty() && next_iteration_ == iteration_) launch_next();
   ++iteration_;
   backward_finished_ = false;
+}
+
+const SyncScheduler::Actions& SyncScheduler::iteration_begins() {
+  actions_.clear();
+  if (backward_finished_) end_iteration();
+  return actions_;
 }
 
 const SyncScheduler::Actions& SyncScheduler::forward_begins(std::size_t layer) {

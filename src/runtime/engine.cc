@@ -1,10 +1,10 @@
 #include "runtime/engine.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 #include <utility>
 
@@ -43,7 +43,8 @@ void reject_unsupported(const Plan& plan, const Profile& profile) {
       reject({.field = "ops[" + std::to_string(i) + "] of layer " + name_layers(op, plan),
               .value = op.quantity == Quantity::gradients ? "gradients" : "a held or carried average",
               .allowed = "parameters, averaged in place",
-              .remedy = "Take a plan of `balanced`, `local-sgd` or `equal-count`; others can be simulated only."});
+              .remedy =
+                  "Take a plan of `balanced`, `local-sgd` or `equal-count`; others can be simulated only."});
     }
   }
 }
@@ -98,7 +99,8 @@ std::unique_ptr<Lane> Engine::make_lane(std::vector<std::vector<TensorSlice>> op
                      .end_seconds = now_seconds()});
     }
   };
-  return std::make_unique<Lane>(std::make_unique<TorchTransport>(ops, group_, std::move(transport)), std::move(lane));
+  return std::make_unique<Lane>(std::make_unique<TorchTransport>(ops, group_, std::move(transport)),
+                                std::move(lane));
 }
 
 std::int64_t Engine::iteration_of(std::int64_t sequence) const {
@@ -108,7 +110,8 @@ std::int64_t Engine::iteration_of(std::int64_t sequence) const {
          plan_->ops[static_cast<std::size_t>(launches % num_ops)].launch.iteration;
 }
 
-void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward) {
+void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration,
+                      bool after_backward) {
   validate(plan, profile);
   reject_unsupported(plan, profile);
   if (finish()) {
@@ -255,8 +258,10 @@ void Engine::begin_backward() {
   if (backward_is_final_) {
     if (scheduler_ && backward_ended_) {
       throw std::runtime_error(
-          "dreamddp: a second backward() without a forward in between: the parameters may be under way already. "
-          "Put all but the last backward() of an iteration under no_sync(), or add the losses and call it once.");
+          "dreamddp: a second backward() without a forward in between: the parameters may be under way "
+          "already. "
+          "Put all but the last backward() of an iteration under no_sync(), or add the losses and call it "
+          "once.");
     }
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
       missing_[layer] = layers_[layer].parameters.size();
@@ -270,10 +275,12 @@ void Engine::begin_backward() {
   } else {
     if (early_launched_) {
       throw std::runtime_error(
-          "dreamddp: a backward() under no_sync() whose forward was outside: a layer's average has begun at the "
-          "end of that forward, and the next micro-batch would read it. Put the forward under no_sync() too.");
+          "dreamddp: a backward() under no_sync() whose forward was outside: a layer's average has begun at "
+          "the "
+          "end of that forward, and the next micro-batch would read it. Put the forward under no_sync() "
+          "too.");
     }
-    backward_only_no_sync_ = backward_only_no_sync_ || !put_off_.empty();
+    backward_only_no_sync_ = backward_only_no_sync_ || !forward_in_no_sync_;
   }
   put_off_.clear();
 }
@@ -422,7 +429,8 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
                            .num_slots = options_.num_slots,
                            .timeout = options_.timeout,
                            .describe = [](const Chunk&) { return std::string("averaging the whole model"); }};
-  Lane lane(std::make_unique<TorchTransport>(std::vector{std::move(slices)}, group_, std::move(options)),
+  Lane lane(std::make_unique<TorchTransport>(std::vector<std::vector<TensorSlice>>{slices}, group_,
+                                             std::move(options)),
             {.num_slots = options_.num_slots, .op_begins = nullptr, .op_ends = nullptr});
   lane.launch(0, 0);
   lane.wait(0);

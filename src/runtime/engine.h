@@ -1,5 +1,5 @@
-// Carries a plan out in a running training: turns hooks into events of the SyncScheduler, and its actions into
-// work for the lane. Design sections 3, 8 and 9.
+// Carries a plan out in a running training: turns hooks into events of the SyncScheduler, and its actions
+// into work for the lane. Design sections 3, 8 and 9.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -35,24 +35,25 @@ struct EngineOptions {
 
 /// Sums since the last reset.
 struct EngineStatistics {
-  std::int64_t iterations = 0;   ///< finished by a step
-  double seconds = 0;            ///< from step end to step end
-  double exposed_seconds = 0;    ///< compute waiting for the lane
-  std::int64_t ops = 0;          ///< launched
-  std::int64_t num_bytes = 0;    ///< of parameters in the ops launched
+  std::int64_t iterations = 0;  ///< finished by a step
+  double seconds = 0;           ///< from step end to step end
+  double exposed_seconds = 0;   ///< compute waiting for the lane
+  std::int64_t ops = 0;         ///< launched
+  std::int64_t num_bytes = 0;   ///< of parameters in the ops launched
 };
 
 /// One worker's engine.
 ///
 /// Thread safety: events come from the training thread and, during a backward, from autograd's threads;
-/// a mutex serialises them. Methods that return bool never block: they say whether the caller must call wait()
-/// before it goes on, which blocks until the lane has caught up (release the GIL there). An error of the lane
-/// is thrown by the next event or wait as SyncError.
+/// a mutex serialises them. Methods that return bool never block: they say whether the caller must call
+/// wait() before it goes on, which blocks until the lane has caught up (release the GIL there). An error of
+/// the lane is thrown by the next event or wait as SyncError.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   /// @param layers the model's trainable parameters; the engine hooks their gradients in attach()
   /// @param group of the engine alone: no other collective may run on it while a plan is carried out
-  Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::ProcessGroup> group, EngineOptions options);
+  Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::ProcessGroup> group,
+         EngineOptions options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -62,10 +63,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Removes the hooks. Ops in flight go on; call finish() and wait() first to wait for them.
   void detach();
 
-  /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training). Layers
-  /// of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
+  /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training).
+  /// Layers of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
-  ///   its ops that come before the step are launched now. Else the next event is that iteration's first read.
+  ///   its ops that come before the step are launched now. Else the next event is that iteration's first
+  ///   read.
   /// @throws std::invalid_argument for a plan that is not valid for the profile, names parameters that
   ///   the engine does not have, or needs what this executor cannot do
   void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward);
@@ -88,8 +90,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws SyncError
   void wait();
 
-  /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops in
-  /// flight.
+  /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops
+  /// in flight.
   void average(const std::vector<at::Tensor>& tensors);
 
   /// Inside no_sync(): backwards are not the last of their iteration. A forward inside makes its backward one
@@ -137,27 +139,27 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<const Plan> plan_;
   std::unique_ptr<SyncScheduler> scheduler_;
   std::unique_ptr<Lane> lane_;
-  std::vector<std::size_t> plan_layer_;  // of an engine layer
-  std::vector<std::string> layer_names_;   // of the plan
+  std::vector<std::size_t> plan_layer_;   // of an engine layer
+  std::vector<std::string> layer_names_;  // of the plan
   std::vector<std::int64_t> op_bytes_;
-  std::int64_t first_op_ = 0;              // the op of the plan that was launched first
-  std::int64_t first_period_start_ = 0;    // iteration at which that op's period began
+  std::int64_t first_op_ = 0;            // the op of the plan that was launched first
+  std::int64_t first_period_start_ = 0;  // iteration at which that op's period began
   std::vector<std::int64_t> pending_waits_;
 
   // The backward that is running.
   int backward_ = -1;
   bool backward_is_final_ = false;
-  bool backward_ended_ = false;  // final, and its step has not come
-  std::vector<int> seen_in_backward_;      // per parameter: the backward that last brought its gradient
-  std::vector<std::size_t> missing_;       // per engine layer: gradients still to come
+  bool backward_ended_ = false;        // final, and its step has not come
+  std::vector<int> seen_in_backward_;  // per parameter: the backward that last brought its gradient
+  std::vector<std::size_t> missing_;   // per engine layer: gradients still to come
 
   bool no_sync_ = false;
   bool forward_in_no_sync_ = false;
   // Note [Early windows and no_sync]
   // An op launched at the end of a layer's forward must not be launched in a micro-batch whose backward turns
-  // out to be inside no_sync(): the next micro-batch would read the averaged weights. So in the first iteration
-  // such events are put off until the backward shows which kind it is, and for good once a forward outside
-  // no_sync() was followed by a backward inside.
+  // out to be inside no_sync(): the next micro-batch would read the averaged weights. So in the first
+  // iteration such events are put off until the backward shows which kind it is, and for good once a forward
+  // outside no_sync() was followed by a backward inside.
   bool put_off_early_ = true;
   bool backward_only_no_sync_ = false;
   std::vector<std::size_t> put_off_;

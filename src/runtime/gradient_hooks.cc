@@ -21,13 +21,15 @@ GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters,
   using torch::autograd::variable_list;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[index]);
-    const std::uintptr_t key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-        [on_gradient, index](const variable_list& outputs, const variable_list& /*inputs*/) {
-          on_gradient(index);
-          return outputs;
-        },
-        // Compiled autograd replays the graph without this hook; layers then join at the end of the backward.
-        [](torch::autograd::CompiledNodeArgs& /*args*/) {}));
+    const std::uintptr_t key =
+        accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [on_gradient, index](const variable_list& outputs, const variable_list& /*inputs*/) {
+              on_gradient(index);
+              return outputs;
+            },
+            // Compiled autograd replays the graph without this hook; layers then join at the end of the
+            // backward.
+            [](torch::autograd::CompiledNodeArgs& /*args*/) {}));
     hooks_.push_back({std::move(accumulator), key});
   }
 }

@@ -17,7 +17,8 @@ namespace dreamddp {
 class GradientHooks {
  public:
   /// @param on_gradient receives the index of the parameter within `parameters`
-  GradientHooks(const std::vector<at::Tensor>& parameters, const std::function<void(std::size_t)>& on_gradient);
+  GradientHooks(const std::vector<at::Tensor>& parameters,
+                const std::function<void(std::size_t)>& on_gradient);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;

@@ -38,7 +38,8 @@ void visit_row_major(const at::Tensor& tensor, std::int64_t begin, std::int64_t 
   const std::int64_t whole_begin = (begin + row_elements - 1) / row_elements;
   const std::int64_t whole_end = end / row_elements;
   if (whole_begin > first_row) {
-    visit_row_major(tensor.select(0, first_row), begin - first_row * row_elements, row_elements, offset, copy);
+    visit_row_major(tensor.select(0, first_row), begin - first_row * row_elements, row_elements, offset,
+                    copy);
   }
   if (whole_end > whole_begin) {
     copy(tensor.narrow(0, whole_begin, whole_end - whole_begin), offset + whole_begin * row_elements - begin);

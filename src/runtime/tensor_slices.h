@@ -39,7 +39,8 @@ std::int64_t num_bytes(const std::vector<TensorSlice>& slices);
 std::vector<TensorSlice> segment_slices(const LayerParameters& layer, double begin, double end);
 
 /// Cuts slices into chunks of at most max_bytes, each of one dtype and device. The order is kept.
-std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
+std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSlice>& slices,
+                                                      std::int64_t max_bytes);
 
 /// Copies the slices, one after the other, into the one-dimensional `buffer` of their dtype.
 void pack(const std::vector<TensorSlice>& slices, const at::Tensor& buffer);

@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
 #include "dreamddp/error.h"
@@ -24,7 +24,8 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 TorchTransport::TorchTransport(const std::vector<std::vector<TensorSlice>>& ops,
                                c10::intrusive_ptr<c10d::ProcessGroup> group, TransportOptions options)
     : group_(std::move(group)), options_(std::move(options)), slots_(options_.num_slots) {
-  const std::int64_t limit = std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
+  const std::int64_t limit =
+      std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
   for (const std::vector<TensorSlice>& op : ops) {
     chunks_.push_back(cut_into_chunks(op, limit));
     for (const std::vector<TensorSlice>& chunk : chunks_.back()) {

@@ -35,8 +35,8 @@ struct TransportOptions {
 class TorchTransport : public LaneTransport {
  public:
   /// @param ops for every op of the plan, the slices that it averages
-  TorchTransport(const std::vector<std::vector<TensorSlice>>& ops, c10::intrusive_ptr<c10d::ProcessGroup> group,
-                 TransportOptions options);
+  TorchTransport(const std::vector<std::vector<TensorSlice>>& ops,
+                 c10::intrusive_ptr<c10d::ProcessGroup> group, TransportOptions options);
   ~TorchTransport() override;
 
   std::size_t num_chunks(std::size_t op) override;

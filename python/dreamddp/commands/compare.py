@@ -46,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> ComparisonResult:
     links = _links(args)
-    planners = _planners(args.planners)
+    chosen = _planners(args.planners)
     profile = Profile.load(args.profile)
     choices = Choices(
-        planners=planners,
+        planners=chosen or default_planners(profile),
         links=links,
         periods=[_periods(args.periods, profile, link) for link in links],
         staging_bytes=staging_bytes_from(args),
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> ComparisonResult:
         "in_flight": links[0].in_flight,
         "speedup_over": reference,
         "rows": [_row(case) for case in cases],
-        "advice": [_advice(best_case(cases_over(link, cases)), reference) for link in links],
+        "advice": [_advice(best_case(cases_over(link, cases), reference), reference) for link in links],
     }
 
 
@@ -98,8 +98,9 @@ def _items(text: str, field: str) -> list[str]:
 
 
 def _planners(text: str | None) -> list[str]:
+    """Empty where none are named."""
     if text is None:
-        return default_planners()
+        return []
     return [check_planner(name, "--planners") for name in _items(text, "--planners")]
 
 

@@ -11,8 +11,8 @@ from dreamddp.plotting.page import Section, Table, write_page
 from dreamddp.plotting.planner_timelines import plot_planner_timelines
 
 _LIMIT = (
-    "The dashed line is the limit: the greater of the compute time and the link time, per iteration, of sending "
-    "the model once in a period. No plan with this traffic can beat it."
+    "The dashed line is the limit: the greater of the compute time and the link time, per iteration, of "
+    "sending the model once in a period. No plan with this traffic can beat it."
 )
 _TIMELINES = "Above, what a worker computes; below, what is on the link. Drag to zoom, double-click to reset."
 
@@ -22,7 +22,7 @@ def write_comparison_page(
 ) -> None:
     """OSError where the file cannot be written."""
     links = links_of(cases)
-    best = [best_case(cases_over(link, cases)) for link in links]
+    best = [best_case(cases_over(link, cases), reference) for link in links]
     sections = [
         Section(heading="Advice", paragraphs=[advice(case, reference) for case in best]),
         Section(

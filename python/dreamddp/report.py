@@ -1,0 +1,74 @@
+"""A run's record as one page that needs nothing else, not even a network. Does not import torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dreamddp.plotting.page import Section, Table, write_page
+from dreamddp.plotting.training_bars import plot_iteration_bars
+from dreamddp.plotting.training_loss import plot_losses
+from dreamddp.plotting.training_timeline import plot_timelines
+from dreamddp.report_text import COLUMNS, describe_run, headline
+from dreamddp.training.record import RECORD_NAME, Record, of_kind, read_record
+
+_COLUMNS = (
+    "Times are those of the slowest rank. Exposed is what compute waits for the link. The losses at equal "
+    "steps and at equal time are training losses; equal time is when the fastest had done all its steps. The "
+    "rank spread is the largest difference of any parameter between ranks at the end."
+)
+_TIMELINES = (
+    "All on one axis of time: what counts is how often the compute lane is stopped by a wait. Drag to zoom, "
+    "double-click to see everything. trace.json shows the same in Perfetto."
+)
+
+
+def write_report(run_folder: Path, output: Path) -> None:
+    """Reads the record of a run and writes the page.
+
+    Raises ValueError where the folder holds no record, or that of a run that did not end well, and OSError
+    where the page cannot be written.
+    """
+    records = read_record(run_folder / RECORD_NAME)
+    if not of_kind(records, "row"):
+        raise ValueError(
+            f"{run_folder / RECORD_NAME}: got a run without results; expected one that has ended well. "
+            "Its failure.txt, where there is one, says what went wrong."
+        )
+    write_page(output, "Training over a slow link", report_sections(records))
+
+
+def report_sections(records: list[Record]) -> list[Section]:
+    """What the page shows of a record that read_record() gave and that has at least one row."""
+    rows = of_kind(records, "row")
+    planners = [row["planner"] for row in rows]
+    spans = {name: of_kind(records, "span", planner=name) for name in planners}
+    steps = {name: of_kind(records, "step", planner=name) for name in planners}
+    plans = {plan["planner"]: plan for plan in of_kind(records, "plan")}
+    table = Table(
+        columns=[column.title for column in COLUMNS],
+        rows=[[column.text(row) for column in COLUMNS] for row in rows],
+    )
+    sections = [
+        Section(heading="Result", paragraphs=[headline(rows), _COLUMNS], content=table),
+        Section(
+            heading="Where the time of an iteration goes",
+            paragraphs=["As measured, and as the simulator said before training."],
+            content=plot_iteration_bars(rows, plans),
+        ),
+    ]
+    recorded = {name: some for name, some in spans.items() if some}
+    if recorded:
+        sections.append(
+            Section(
+                heading="A few real iterations", paragraphs=[_TIMELINES], content=plot_timelines(recorded)
+            )
+        )
+    return [
+        *sections,
+        Section(
+            heading="Loss",
+            paragraphs=["Mean over the ranks, smoothed over five steps."],
+            content=plot_losses(steps),
+        ),
+        Section(heading="The run", paragraphs=describe_run(records)),
+    ]

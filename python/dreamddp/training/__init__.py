@@ -1,0 +1,1 @@
+"""What `dreamddp train` does: real training, planner after planner, over an emulated or the real link."""

@@ -1,0 +1,103 @@
+#include "dreamddp/planner.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "core/planners/algorithms.h"
+#include "dreamddp/bound.h"
+#include "dreamddp/error.h"
+
+namespace dreamddp {
+namespace {
+
+constexpr std::int64_t largest_period = 1'000'000;
+
+constexpr std::array<Planner, 6> all_planners{{
+    {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd},
+    {"wfbp", "each layer's gradient as soon as it is ready, every iteration", plan_wfbp},
+    {"ddp", "gradients in the buckets of PyTorch's DistributedDataParallel, every iteration", plan_ddp},
+    {"local-sgd", "all parameters after every H-th step", plan_local_sgd},
+    {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count},
+    {"balanced", "parts of the model spread over the iterations so that compute hides them", plan_balanced},
+}};
+
+void check_period(std::int64_t period, const char* field) {
+  if (period >= 1 && period <= largest_period) return;
+  reject({.field = field,
+          .value = std::to_string(period),
+          .allowed = "a whole number from 1 to " + std::to_string(largest_period),
+          .remedy = "Give the number of iterations in which every parameter is averaged once."});
+}
+
+void check(const PlanOptions& options) {
+  check_period(options.period, "period");
+  if (options.staging_bytes < 0) {
+    reject({.field = "staging_bytes",
+            .value = std::to_string(options.staging_bytes),
+            .allowed = "a number of bytes of at least 0",
+            .remedy = "Give 0 to hold no averages."});
+  }
+  if (options.max_delay < 0) {
+    reject({.field = "max_delay",
+            .value = std::to_string(options.max_delay),
+            .allowed = "a number of steps of at least 0",
+            .remedy = "Give 0 to carry no averages over a step."});
+  }
+}
+
+const Planner& find_planner(std::string_view name) {
+  std::string known;
+  for (const Planner& planner : all_planners) {
+    if (planner.name == name) return planner;
+    known += (known.empty() ? "" : ", ") + std::string(planner.name);
+  }
+  reject({.field = "planner",
+          .value = "'" + std::string(name) + "'",
+          .allowed = "one of " + known,
+          .remedy = "Names are in lower case."});
+}
+
+}  // namespace
+
+std::span<const Planner> planners() { return all_planners; }
+
+Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
+               const PlanOptions& options) {
+  const Planner& algorithm = find_planner(planner);
+  validate(profile);
+  validate(link);
+  check(options);
+  return algorithm.make(profile, link, options);
+}
+
+std::int64_t choose_period(const Profile& profile, const Link& link, const PeriodOptions& options) {
+  validate(profile);
+  validate(link);
+  check_period(options.max_period, "max_period");
+  if (!(options.margin >= 0) || !std::isfinite(options.margin)) {
+    reject({.field = "margin",
+            .value = std::to_string(options.margin),
+            .allowed = "a fraction of at least 0",
+            .remedy = "0.02 lets an iteration take 2% longer than its compute."});
+  }
+  const std::vector<double> transfers = layer_transfer_seconds(profile, link);
+  const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
+  const auto is_compute_bound = [&](std::int64_t period) {
+    return bound_seconds(profile, transfers, period) <= allowed_seconds;
+  };
+  // The bound falls with H, so a binary search finds the smallest one. `high` is the answer so far.
+  std::int64_t low = 1;
+  std::int64_t high = options.max_period;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (is_compute_bound(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return high;
+}
+
+}  // namespace dreamddp

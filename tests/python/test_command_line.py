@@ -1,0 +1,150 @@
+"""Exit codes, streams, and commands whose work is done elsewhere."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import dreamddp
+from dreamddp import cli
+from tests.python.conftest import RunCommand
+
+
+def start(*argv: object, **options: object) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, "-m", "dreamddp", *map(str, argv)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def test_the_module_runs_as_a_program(profile_file: Path) -> None:
+    process = start("plan", profile_file, "--period", "2", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out)["period"] == 2
+    assert err == b""
+
+
+def test_planning_does_not_import_torch(profile_file: Path) -> None:
+    code = (
+        "import sys; from dreamddp.cli import main; "
+        f"status = main(['compare', {str(profile_file)!r}, '--periods', '2', '--json']); "
+        "assert status == 0 and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_closed_pipe_is_quiet(profile_file: Path, flags: list[str]) -> None:
+    process = start("compare", profile_file, "--periods", "2", *flags)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+    assert err == b""
+
+
+def test_ctrl_c_is_130(profile_file: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dreamddp.commands.plan.make_plan", interrupted)
+    outcome = command("plan", profile_file, "--period", "2")
+    assert outcome.status == 130
+    assert outcome.err == "dreamddp: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["--version"], *([name, "--help"] for name in ("plan", "compare"))]
+)
+def test_help_and_version(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(argv)
+    assert exit_info.value.code == 0
+    assert capsys.readouterr().out
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in cli.COMMANDS)
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Stands in for the module that trains: `run_train` does what the test sets."""
+    module = ModuleType("dreamddp.trainer")
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--steps", type=int, default=3)
+
+    def print_table(result: dict[str, object]) -> None:
+        print(f"table of {result}")
+
+    for name in ("train", "profile"):
+        setattr(module, f"add_{name}_arguments", add_arguments)
+        setattr(module, f"run_{name}", lambda args: {"steps": args.steps})
+        setattr(module, f"print_{name}_table", print_table)
+        monkeypatch.delitem(sys.modules, f"dreamddp.commands.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "dreamddp.trainer", module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["train", "profile"])
+def test_training_commands_call_the_trainer(name: str, trainer: ModuleType, command: RunCommand) -> None:
+    assert command(name, "--steps", 5, "--json").result == {"steps": 5}
+    assert command(name).out == "table of {'steps': 3}\n"
+    assert command(name, "--steps", "many").status == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (dreamddp.SyncError("rank 1 is late"), 1, "rank 1 is late"),
+        (RuntimeError("out of\nmemory"), 1, "out of memory"),
+        (ValueError("--lr: got -1"), 2, "--lr: got -1"),
+        (
+            FileNotFoundError(2, "No such file or directory", "data.txt"),
+            2,
+            "data.txt: No such file or directory",
+        ),
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), 1, "peft is not installed"),
+    ],
+)
+def test_errors_of_a_run(
+    error: Exception, status: int, message: str, trainer: ModuleType, command: RunCommand
+) -> None:
+    def fail(args: argparse.Namespace) -> None:
+        raise error
+
+    vars(trainer)["run_train"] = fail
+    outcome = command("train", "--json")
+    assert outcome.status == status
+    assert outcome.out == ""
+    assert len(outcome.err.splitlines()) == 1
+    assert message in outcome.err
+
+
+def test_report_writes_where_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand
+) -> None:
+    module = ModuleType("dreamddp.report")
+
+    def write_report(run_folder: Path, output: Path) -> None:
+        output.write_text(f"report of {run_folder.name}")
+
+    vars(module)["write_report"] = write_report
+    monkeypatch.setitem(sys.modules, "dreamddp.report", module)
+    monkeypatch.delitem(sys.modules, "dreamddp.commands.report", raising=False)
+    output = tmp_path / "page.html"
+    assert command("report", tmp_path / "run-1", "-o", output, "--json").result["output"] == str(output)
+    assert output.read_text() == "report of run-1"

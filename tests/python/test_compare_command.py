@@ -1,0 +1,137 @@
+"""`dreamddp compare`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dreamddp import planners
+from tests.python.conftest import RunCommand
+from tests.python.test_simulate_command import KEYS
+
+
+def test_every_combination_has_a_row(profile_file: Path, command: RunCommand) -> None:
+    result = command(
+        "compare",
+        profile_file,
+        "--planners",
+        "ssgd,local-sgd,balanced",
+        "--periods",
+        "4,2",
+        "--bandwidths",
+        "1MB/s,10Mbit/s",
+        "--json",
+    ).result
+    rows = [(row["planner"], row["period"], row["bandwidth_bytes_per_second"]) for row in result["rows"]]
+    expected = [
+        (planner, period, bandwidth)
+        for bandwidth in (1e6, 1.25e6)
+        for planner, period in [
+            ("ssgd", 1),
+            ("local-sgd", 2),
+            ("local-sgd", 4),
+            ("balanced", 2),
+            ("balanced", 4),
+        ]
+    ]
+    assert rows == expected
+    assert all(set(row) == KEYS | {"bandwidth_bytes_per_second", "speedup"} for row in result["rows"])
+    assert [line["bandwidth_bytes_per_second"] for line in result["advice"]] == [1e6, 1.25e6]
+
+
+def test_rows_are_those_of_plan(profile_file: Path, command: RunCommand) -> None:
+    result = command("compare", profile_file, "--periods", "2", "--latency", "0.1ms", "--json").result
+    for row in result["rows"]:
+        planned = command(
+            "plan",
+            profile_file,
+            "--planner",
+            row["planner"],
+            "--period",
+            "2",
+            "--latency",
+            "0.1ms",
+            "--json",
+        ).result
+        assert {key: planned[key] for key in KEYS} == {key: row[key] for key in KEYS}
+
+
+def test_all_planners_but_exhaustive_search_by_default(profile_file: Path, command: RunCommand) -> None:
+    result = command("compare", profile_file, "--periods", "2", "--json").result
+    assert [row["planner"] for row in result["rows"]] == [
+        name for name, _ in planners() if name != "brute-force"
+    ]
+
+
+def test_speedups_are_over_ddp_at_the_same_link(profile_file: Path, command: RunCommand) -> None:
+    result = command("compare", profile_file, "--bandwidths", "1MB/s,100kB/s", "--json").result
+    assert result["speedup_over"] == "ddp"
+    for bandwidth in (1e6, 1e5):
+        rows = [row for row in result["rows"] if row["bandwidth_bytes_per_second"] == bandwidth]
+        ddp = next(row for row in rows if row["planner"] == "ddp")
+        assert ddp["speedup"] == 1
+        for row in rows:
+            expected = ddp["iteration_seconds"] / row["iteration_seconds"]
+            assert row["speedup"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_speedups_are_over_wfbp_where_sizes_are_unknown(tmp_path: Path, command: RunCommand) -> None:
+    profile = tmp_path / "profile.json"
+    profile.write_text(
+        '{"format": "dreamddp-profile/1", "time_unit": "ms", "layers": ['
+        '{"name": "a", "forward": 1, "backward": 2, "transfer": 4},'
+        '{"name": "b", "forward": 1, "backward": 2, "transfer": 2}]}'
+    )
+    result = command("compare", profile, "--periods", "2", "--json").result
+    assert result["speedup_over"] == "wfbp"
+    assert "ddp" not in [row["planner"] for row in result["rows"]]
+    assert all(row["bytes_per_iteration"] is None for row in result["rows"])
+
+
+def test_advice_takes_the_shortest_period_that_is_fast(profile_file: Path, command: RunCommand) -> None:
+    # At period 8 and at 16 the link is idle most of the time: the longer period would only add drift.
+    arguments = ["--planners", "ssgd,balanced", "--periods", "8,16", "--json"]
+    (advice,) = command("compare", profile_file, *arguments).result["advice"]
+    assert (advice["planner"], advice["period"]) == ("balanced", 8)
+    assert re.search(r"take balanced with period 8: .* times as fast as ddp", advice["text"])
+
+
+def test_advice_stays_with_ddp_on_a_fast_link(profile_file: Path, command: RunCommand) -> None:
+    (advice,) = command("compare", profile_file, "--bandwidth", "100GB/s", "--json").result["advice"]
+    assert advice["planner"] == "ddp"
+    assert "stay with ddp" in advice["text"]
+
+
+def test_the_table_names_link_and_advice(profile_file: Path, command: RunCommand) -> None:
+    outcome = command("compare", profile_file, "--periods", "8", "--bandwidths", "1MB/s,2MB/s")
+    assert outcome.status == 0
+    assert outcome.err == ""
+    assert outcome.out.count("over 1.00 MB/s") + outcome.out.count("over 2.00 MB/s") == 2
+    assert "balanced" in outcome.out
+
+
+def test_the_page_stands_alone(profile_file: Path, tmp_path: Path, command: RunCommand) -> None:
+    page = tmp_path / "out.html"
+    result = command(
+        "compare", profile_file, "--bandwidths", "1MB/s,10MB/s", "--periods", "2,4", "--html", page, "--json"
+    ).result
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", text)
+    assert text.count("plotly.js v") == 1
+    for heading in (
+        "Iteration time over the period",
+        "Iteration time over the bandwidth",
+        "Timelines over 1",
+        "Numbers",
+    ):
+        assert f"<h2>{heading}" in text
+    for line in result["advice"]:
+        assert line["text"] in text
+
+
+def test_names_are_escaped_in_the_page(profile_file: Path, tmp_path: Path, command: RunCommand) -> None:
+    odd = tmp_path / "a<b>&c.json"
+    odd.write_text(profile_file.read_text())
+    page = tmp_path / "out.html"
+    assert command("compare", odd, "--periods", "2", "--html", page).status == 0
+    assert "a&lt;b&gt;&amp;c.json" in page.read_text(encoding="utf-8")

@@ -1,0 +1,76 @@
+"""`dreamddp plan`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dreamddp import Link, Plan, Profile, choose_period, planners
+from dreamddp._core import validate_plan
+from tests.python.conftest import RunCommand
+from tests.python.test_simulate_command import KEYS
+
+PLANNERS = [name for name, _ in planners()]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_every_planner_writes_a_valid_plan_that_simulates_alike(
+    planner: str, profile_file: Path, tmp_path: Path, command: RunCommand
+) -> None:
+    output = tmp_path / "plan.json"
+    link = ["--latency", "0.25ms", "--in-flight", "2"]
+    planned = command(
+        "plan", profile_file, "--planner", planner, "--period", "2", *link, "-o", output, "--json"
+    ).result
+    assert set(planned) == KEYS | {"planning_seconds"}
+    assert planned.pop("planning_seconds") >= 0
+    assert planned["planner"] == planner
+    validate_plan(Plan.load(output), Profile.load(profile_file))
+    assert command("simulate", profile_file, output, *link, "--json").result == planned
+
+
+def test_the_local_sgd_plan_by_hand(profile_file: Path, command: RunCommand) -> None:
+    # compute 19 ms, link 19 ms once in 2 iterations, all of it exposed
+    result = command("plan", profile_file, "--planner", "local-sgd", "--period", "2", "--json").result
+    assert result["iteration_seconds"] == pytest.approx(28.5e-3, rel=1e-9)
+    assert result["exposed_seconds"] == pytest.approx(9.5e-3, rel=1e-9)
+    assert result["limit_seconds"] == pytest.approx(19e-3, rel=1e-9)
+    assert result["bytes_per_iteration"] == 9500
+
+
+def test_period_auto_is_the_chosen_one(profile_file: Path, command: RunCommand) -> None:
+    result = command("plan", profile_file, "--period", "auto", "--json").result
+    assert result["period"] == choose_period(Profile.load(profile_file), Link())
+
+
+def test_bandwidth_replaces_the_measured_transfers(profile_file: Path, command: RunCommand) -> None:
+    # 19000 bytes over a ring of 4: 1.5 * 19000 / 1 MB/s = 28.5 ms
+    arguments = ["--planner", "ssgd", "--bandwidth", "1MB/s", "--workers", "4", "--json"]
+    assert command("plan", profile_file, *arguments).result["link_seconds"] == pytest.approx(
+        28.5e-3, rel=1e-9
+    )
+
+
+def test_the_unit_of_the_profile_does_not_matter(
+    profile_file: Path, tmp_path: Path, command: RunCommand
+) -> None:
+    plans = []
+    for unit, per_ms in (("s", 1e-3), ("ms", 1.0), ("us", 1e3)):
+        value = json.loads(profile_file.read_text())
+        value["time_unit"] = unit
+        value["step"] *= per_ms
+        for layer in value["layers"]:
+            for field in ("forward", "backward", "transfer"):
+                layer[field] *= per_ms
+        profile, output = tmp_path / f"profile-{unit}.json", tmp_path / f"plan-{unit}.json"
+        profile.write_text(json.dumps(value))
+        assert command("plan", profile, "--period", "3", "-o", output).status == 0
+        plans.append(Plan.load(output))
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_the_table_is_for_people(profile_file: Path, command: RunCommand) -> None:
+    outcome = command("plan", profile_file, "--planner", "local-sgd", "--period", "2")
+    assert outcome.status == 0
+    for text in ("local-sgd, period 2", "28.5 ms", "planning"):
+        assert text in outcome.out
