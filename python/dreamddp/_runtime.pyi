@@ -122,5 +122,7 @@ class EmulatedLink:
         """The latest 4096 collectives, oldest first."""
     def close(self) -> None:
         """Ends the timer's thread: collectives under way, and later ones, no longer wait for their time."""
-    def backend(self, wrapped: dist.Backend, timeout: timedelta, name: str) -> dist.Backend:
+    def backend(
+        self, wrapped: dist.ProcessGroupGloo | dist.Backend, timeout: timedelta, name: str
+    ) -> dist.Backend:
         """A backend whose collectives are carried out by `wrapped` and take the time that this link needs."""

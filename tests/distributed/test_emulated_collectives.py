@@ -27,7 +27,9 @@ def every_collective(rank: int, folder: Path) -> tuple[dict[str, Any], list[Book
         found["coalesced"] = [mine.clone(), mine + 1]
         with pytest.warns(FutureWarning):
             dist.all_reduce_coalesced(found["coalesced"])
-        found["sparse"] = torch.sparse_coo_tensor([[rank]], [1.0], (size,), check_invariants=True)
+        found["sparse"] = torch.sparse_coo_tensor(
+            torch.tensor([[rank]]), torch.tensor([1.0]), (size,), check_invariants=True
+        )
         dist.all_reduce(found["sparse"])
         found["sparse"] = found["sparse"].to_dense()
         found["broadcast"] = mine.clone()

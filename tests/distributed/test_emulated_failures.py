@@ -36,7 +36,8 @@ def peer_vanishes(rank: int, folder: Path) -> tuple[str, str]:
 
 
 def test_dead_peer_is_an_error(tmp_path: Path) -> None:
-    (errors, peer) = run_ranks(peer_vanishes, 2, tmp_path, init=False, may_vanish={1})
+    results: list[object] = list(run_ranks(peer_vanishes, 2, tmp_path, init=False, may_vanish={1}))
+    errors, peer = results
     assert peer == Vanished(0)
     assert isinstance(errors, tuple)
     assert errors[0] == errors[1] != ""
