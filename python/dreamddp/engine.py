@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,6 +161,8 @@ class DreamDDP:
             staging_bytes=staging_bytes,
             timeout_seconds=seconds,
         )
+        # Transfers in flight do not keep the interpreter from ending.
+        weakref.finalize(self, self._engine.close)
         if self._layers:
             self._attach()
 
@@ -401,6 +404,9 @@ class DreamDDP:
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
         assert self._order is not None
         reads = profiling.untimed_profile(self._order, self._layers, plan.layers)
+        reverse = Profile(reads.layers)
+        if reads.backward_order and _is_valid(plan, reverse):
+            reads = reverse  # any order is safe at run time; the plan's own is the one it was made for
         self._engine.set_plan(
             plan.to_json(),
             reads.to_json(),
@@ -419,6 +425,14 @@ class DreamDDP:
         if self._profile is None or self._link is None or self._plan is None or self._profile_end is not None:
             return None
         return _core.simulate(self._plan, self._profile, self._link).iteration_seconds
+
+
+def _is_valid(plan: Plan, profile: Profile) -> bool:
+    try:
+        _core.validate_plan(plan, profile)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_range(name: str, value: float, least: float, most: float) -> None:

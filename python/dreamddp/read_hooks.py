@@ -65,7 +65,8 @@ class TiedReader:
         self._layer = layer
         self._expected = 0
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
         if not torch.is_grad_enabled():
             return
         for leaf in tree_leaves((args, kwargs)):

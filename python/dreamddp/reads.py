@@ -95,7 +95,8 @@ class ReadWatch(TorchDispatchMode):
         self._time += 1
         return self._time
 
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
         name = self._names[module]
         self._stack.append(name)
         self.first_calls.setdefault(name, self._tick())
@@ -193,38 +194,35 @@ class ReadOrder:
 
 
 def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
-    """Merges what the ranks saw: the most cautious last read, all readers, the order of the first rank that read.
+    """Merges what the ranks saw: the most cautious last read, all readers, and the order of rank 0.
 
-    A layer that no rank read comes last, with the end of the backward as its last read.
+    A layer that rank 0 did not read stands behind the one in front of it among the model's modules; the
+    backward is then taken to run in reverse.
     """
     agreed: dict[str, AgreedReads] = {}
-    first: dict[str, tuple[int, int, int]] = {}
-    ends: dict[str, tuple[int, int, int]] = {}
     for index, (reads, _) in enumerate(observed[0].layers):
-        name = reads.name
-        seen = [
-            (rank, *observation.layers[index])
-            for rank, observation in enumerate(observed)
-            if observation.layers[index][0].first_read != NEVER
-        ]
-        kinds = {kind for _, _, kind in seen}
-        kind = kinds.pop() if len(kinds) == 1 else "backward"
-        readers = tuple(dict.fromkeys(reader for _, layer, _ in seen for reader in layer.readers))
-        last_readers = {layer.last_reader for _, layer, _ in seen}
-        if kind == "forward" and len(last_readers) != 1:
-            kind = "backward"
-        agreed[name] = AgreedReads(name, kind, readers, last_readers.pop() if len(last_readers) == 1 else "")
-        first[name] = min(
-            ((rank, layer.first_read, index) for rank, layer, _ in seen), default=(len(observed), 0, index)
-        )
-        ends[name] = min(
-            ((rank, layer.backward_end, -index) for rank, layer, _ in seen if layer.backward_end != NEVER),
-            default=(len(observed), 0, -index),
-        )
-    for name in {kind.last_read[1] for kind in agreed.values() if isinstance(kind.last_read, tuple)}:
+        seen = [o.layers[index] for o in observed if o.layers[index][0].first_read != NEVER]
+        kinds = {kind for _, kind in seen}
+        last_readers = {layer.last_reader for layer, _ in seen}
+        last = kinds.pop() if len(kinds) == 1 else "backward"
+        if last == "forward" and len(last_readers) != 1:
+            last = "backward"
+        readers = tuple(dict.fromkeys(reader for layer, _ in seen for reader in layer.readers))
+        agreed[reads.name] = AgreedReads(reads.name, last, readers, min(last_readers, default=""))
+
+    forward: dict[str, tuple[int, int]] = {}
+    backward: dict[str, int] = {}
+    previous = NEVER
+    for index, (reads, _) in enumerate(observed[0].layers):
+        previous = previous if reads.first_read == NEVER else reads.first_read
+        forward[reads.name] = (previous, index)
+        backward[reads.name] = reads.backward_end
+    for name in sorted({reads.last_read[1] for reads in agreed.values() if isinstance(reads.last_read, tuple)}):
         reader = next(o.readers[name] for o in observed if name in o.readers)
-        first.setdefault(name, (0, reader.first_call, -1))
-        ends.setdefault(name, (0, reader.backward_end, 1))
-    forward = tuple(sorted(first, key=lambda name: first[name]))
-    backward = tuple(sorted(ends, key=lambda name: ends[name]))
-    return ReadOrder(agreed, forward, backward)
+        if name not in forward:
+            forward[name] = (reader.first_call, NEVER)
+        backward[name] = reader.backward_end
+    forward_order = tuple(sorted(forward, key=lambda name: forward[name]))
+    if NEVER in backward.values():
+        return ReadOrder(agreed, forward_order, forward_order[::-1])
+    return ReadOrder(agreed, forward_order, tuple(sorted(backward, key=lambda name: backward[name])))

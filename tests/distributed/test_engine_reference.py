@@ -24,7 +24,9 @@ def build(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def train(rank: int, name: str, plan_text: str | None, iterations: int, arguments: dict[str, object]) -> tuple[State, str]:
+def train(
+    rank: int, name: str, plan_text: str | None, iterations: int, arguments: dict[str, object]
+) -> tuple[State, str]:
     model, optimizer = build(name)
     plan = None if plan_text is None else Plan.from_json(plan_text)
     sync = DreamDDP(model, optimizer, plan=plan, **arguments)
