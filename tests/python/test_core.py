@@ -64,6 +64,13 @@ def test_unknown_names_are_attribute_errors() -> None:
         dreamddp.DreamDPP  # noqa: B018
 
 
+def test_what_trains_is_found_on_first_use() -> None:
+    from dreamddp.engine import DreamDDP, SyncStats
+
+    assert dreamddp.DreamDDP is DreamDDP
+    assert dreamddp.SyncStats is SyncStats
+
+
 def test_every_public_name_is_listed() -> None:
     assert set(dreamddp.__all__) <= set(dir(dreamddp))
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dreamddp._core import Profile, format_seconds
-from dreamddp.comparison import Case, advice, best_case, cases_over, has_period, link_name, links_of
+from dreamddp.comparison import Case, advice, best_case, cases_over, gap_text, has_period, link_name, links_of
 from dreamddp.plotting.iteration_over_bandwidth import plot_iteration_over_bandwidth
 from dreamddp.plotting.iteration_over_period import plot_iteration_over_period
 from dreamddp.plotting.page import Section, Table, write_page
@@ -92,7 +92,7 @@ def _numbers(cases: Sequence[Case], reference: str) -> Section:
                     f"{case.speedup:.2f}",
                     format_seconds(case.simulation.exposed_seconds),
                     format_seconds(case.simulation.limit_seconds),
-                    f"{case.simulation.gap:.1%}",
+                    gap_text(case.simulation.gap),
                     f"{case.simulation.ops_per_iteration:.3g}",
                 )
                 for case in cases
