@@ -64,8 +64,9 @@ struct ScheduleRules;
 /// the next iteration begins.
 ///
 /// The place in the plan advances once per final backward: at step_ends(), or, if no step came, at the next
-/// forward_begins(); until then a further backward belongs to the same iteration. Events between set_accumulating(true) and set_accumulating(false) are those of a
-/// micro-batch that is not the last of its iteration: reads and steps wait, nothing else happens.
+/// forward_begins(); until then a further backward belongs to the same iteration. Events between
+/// set_accumulating(true) and set_accumulating(false) are those of a micro-batch that is not the last of its
+/// iteration: reads and steps wait, nothing else happens.
 ///
 /// An event costs time in proportion to the ops that touch its layer, and allocates nothing once the
 /// buffers have grown to what the plan has in flight. Copies are independent state machines.

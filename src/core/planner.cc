@@ -62,7 +62,8 @@ const Planner& find_planner(std::string_view name) {
 
 std::span<const Planner> planners() { return all_planners; }
 
-Plan make_plan(std::string_view planner, const Profile& profile, const Link& link, const PlanOptions& options) {
+Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
+               const PlanOptions& options) {
   const Planner& algorithm = find_planner(planner);
   validate(profile);
   validate(link);

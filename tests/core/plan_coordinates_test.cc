@@ -116,7 +116,7 @@ TEST(Overlap, AcceptsWindowsThatMeetAtTheStep) {
 TEST(Overlap, AcceptsOneLayerInManyIterations) {
   expect_valid(plan_of(3, {averaging({{0}, {1}}, {0, after_backward, 0}, {0, before_step, 0}),
                            averaging({{0}, {1}}, {1, after_backward, 0}, {1, before_step, 0}),
-                           averaging({{0}, {1}}, {2, after_step, 0}, {3, before_step, 0})}));
+                           averaging({{0}, {1}}, {1, after_step, 0}, {2, before_step, 0})}));
 }
 
 TEST(Overlap, IsFoundAcrossTheEndOfThePeriod) {

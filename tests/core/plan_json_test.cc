@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple{"/layers", "{}", "layers: got an object"},
         std::tuple{"/layers/1", "7", "layers[1]: got 7"},
         std::tuple{"/layers/1", "\"\"", "layers[1]: got \"\""},
-        std::tuple{"/layers/1", "\"wte\"", "one of the plan's layers"},
+        std::tuple{"/layers/1", "\"wte\"", "layers[1]: got \"wte\" for the second time"},
         std::tuple{"/layers/3", "\"wte\"", "layers[3]: got \"wte\" for the second time"},
         std::tuple{"/ops", "", "plan: got no \"ops\""},
         std::tuple{"/ops", "3", "ops: got 3; expected an array"},

@@ -173,10 +173,10 @@ def test_read_errors_name_the_path(tmp_path: Path) -> None:
     missing = tmp_path / "missing.json"
     with pytest.raises(FileNotFoundError) as missing_info:
         Profile.load(missing)
-    assert missing_info.value.filename == missing
+    assert missing_info.value.filename == str(missing)
     with pytest.raises(IsADirectoryError) as folder_info:
         Plan.load(tmp_path)
-    assert folder_info.value.filename == tmp_path
+    assert folder_info.value.filename == str(tmp_path)
     latin = tmp_path / "latin.json"
     latin.write_bytes(b'{"name": "caf\xe9"}')
     with pytest.raises(ValueError, match=r"latin\.json: not a UTF-8 text file \(first bad byte at 13\)"):

@@ -35,6 +35,8 @@ def text_of(row: Mapping[str, object], key: str) -> str:
         return format_num_bytes(value)
     if isinstance(value, float) and key == "gap":
         return f"{value:.1%}"
+    if isinstance(value, float) and key == "speedup":
+        return f"{value:.2f}x"
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)

@@ -95,7 +95,7 @@ def _make_iteration(
         nonlocal done
         optimizer.zero_grad()
         loss = spec.loss(model, batches.draw(context.rank, done))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         done += 1
         context.emit({"kind": "progress", "phase": "measuring the model", "done": done})

@@ -23,8 +23,18 @@ Plan plan_without_ops(std::string_view planner, const Profile& profile, std::int
 /// The layers that have parameters, in forward order: all but those with num_bytes 0.
 std::vector<std::size_t> layers_with_parameters(const Profile& profile);
 
-/// The gradients of these layers, averaged between the backward of the last of them, and the step.
-/// @param layers not empty, in the order of the backward
-Op gradient_op(const std::vector<std::size_t>& layers);
+/// When the gradient of a layer is complete: after its own backward, for a tied one also that of the other
+/// layer.
+struct ReadyGradient {
+  std::size_t layer = 0;
+  Event ready;
+};
+
+/// The gradients of the layers with parameters, in the order in which they become ready.
+std::vector<ReadyGradient> ready_gradients(const Profile& profile);
+
+/// Averages these gradients from when the last of them is ready until the step.
+/// @param gradients not empty, in the order in which they become ready
+Op gradient_op(const std::vector<ReadyGradient>& gradients);
 
 }  // namespace dreamddp

@@ -3,31 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace dreamddp::balanced {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-/// What an op counts beside the time it costs, so that of equal schedules the one with fewer ops wins.
-double op_price(const Problem& problem) { return 1e-5 * problem.horizon + 10 * problem.resolution; }
-
-std::size_t num_ops(const std::array<Merged, 2>& merged) {
-  return merged[forward_window].groups.size() + merged[backward_window].groups.size();
-}
-
-double exact_cost(const Problem& problem, const TimedCycle& timed) {
-  return exposed_seconds(problem, timed.cycle, timed.merged) +
-         op_price(problem) * static_cast<double>(num_ops(timed.merged));
-}
-
-/// Quick stand-in for exact_cost(), and equal to it where one op is in flight and no op is early: the windows
-/// then do not meet on the link.
-double quick_cost(const Problem& problem, const Merged& one, const Merged& other) {
-  const double link = one.seconds + other.seconds;
-  const double ops = static_cast<double>(one.groups.size() + other.groups.size());
-  return std::max(one.exposed + other.exposed, link - problem.horizon) + op_price(problem) * ops;
-}
 
 struct Place {
   std::size_t cycle = 0;
@@ -36,12 +17,7 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// Neighbouring pieces of one window.
-struct Range {
-  Place place;
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
+Window other(Window window) { return window == forward_window ? backward_window : forward_window; }
 
 /// What a window would be after a move.
 struct Change {
@@ -50,86 +26,74 @@ struct Change {
   Merged merged;
 };
 
+/// Quick stand-in for cycle_cost(), and equal to it where one op is in flight and none is early: the windows
+/// of a cycle then do not meet on the link.
+double quick_cost(const Problem& problem, const Merged& a, const Merged& b) {
+  const double exposed = std::max(a.exposed + b.exposed, a.seconds + b.seconds - problem.horizon);
+  return cost(problem, exposed, a.groups.size() + b.groups.size());
+}
+
 class LocalSearch {
  public:
-  LocalSearch(const Problem& problem, Schedule& schedule, std::int64_t max_trials)
-      : problem_(problem), schedule_(schedule), trials_left_(max_trials) {
-    for (const TimedCycle& timed : schedule.cycles) {
+  LocalSearch(const Problem& problem, std::vector<TimedCycle>& cycles, std::int64_t max_work)
+      : problem_(problem), cycles_(cycles), work_left_(max_work) {
+    for (const TimedCycle& timed : cycles)
       costs_.push_back(quick_cost(problem, timed.merged[0], timed.merged[1]));
-    }
   }
 
   void run() {
-    while (trials_left_ > 0 && (sweep(&LocalSearch::move_elsewhere) || sweep(&LocalSearch::move_share) ||
-                                sweep(&LocalSearch::exchange))) {
+    bool improved = true;
+    while (improved && work_left_ > 0) {
+      improved = false;
+      for (std::size_t cycle = 0; cycle < cycles_.size(); ++cycle) {
+        for (const Window window : windows) improved |= relieve({cycle, window});
+      }
     }
   }
 
  private:
-  /// Tries one kind of move for every piece and every op of every window.
-  bool sweep(bool (LocalSearch::*attempt)(const Range&)) {
+  /// Tries to move each piece and each op of a window elsewhere.
+  bool relieve(const Place& place) {
     bool improved = false;
-    for (std::size_t cycle = 0; cycle < schedule_.cycles.size(); ++cycle) {
-      for (const Window window : windows) {
-        const Place place{cycle, window};
-        for (std::size_t begin = 0; begin < pieces(place).size() && trials_left_ > 0;) {
-          if ((this->*attempt)({place, begin, begin + 1}) || attempt_op(attempt, place, begin)) {
-            improved = true;
-          } else {
-            ++begin;
-          }
-        }
+    for (std::size_t begin = 0; begin < pieces(place).size() && work_left_ > 0;) {
+      const std::size_t end_of_op = end_of_op_at(place, begin);
+      if (move(place, begin, begin + 1) || (end_of_op > begin + 1 && move(place, begin, end_of_op))) {
+        improved = true;
+      } else {
+        ++begin;
       }
     }
     return improved;
   }
 
-  /// The same for the op that begins with this piece.
-  bool attempt_op(bool (LocalSearch::*attempt)(const Range&), const Place& place, std::size_t begin) {
+  /// The end of the op that begins with this piece, or 0 where none does.
+  std::size_t end_of_op_at(const Place& place, std::size_t begin) const {
     for (const Group& group : merged(place).groups) {
-      if (group.begin == begin && group.end > begin + 1) return (this->*attempt)({place, begin, group.end});
+      if (group.begin == begin) return group.end;
     }
-    return false;
+    return 0;
   }
 
-  bool move_elsewhere(const Range& range) {
-    const double gain = costs_[range.place.cycle] - cost_after(source_, range, {});
-    if (gain <= problem_.resolution) return false;
-    const std::vector<Piece> moving = copy(range);
-    return put_best(moving, range.place, gain);
-  }
-
-  bool move_share(const Range& range) {
-    if (range.end > range.begin + 1) return false;
-    const Piece whole = pieces(range.place)[range.begin];
-    for (const double share : {0.5, 0.25}) {
-      Piece moving = whole;
-      Piece staying = whole;
-      moving.segment.end = whole.segment.begin + share * (whole.segment.end - whole.segment.begin);
-      staying.segment.begin = moving.segment.end;
-      staying.seconds = whole.seconds - share * whole.seconds;
-      const double gain = costs_[range.place.cycle] - cost_after(source_, range, {staying});
-      if (gain > problem_.resolution && put_best({moving}, range.place, gain)) return true;
-    }
-    return false;
-  }
-
-  bool exchange(const Range& range) { return false; }
-
-  /// Puts pieces that have left source_ where they cost least.
-  bool put_best(const std::vector<Piece>& moving, const Place& from, double gain) {
-    double least = gain - problem_.resolution;
+  /// Moves pieces [begin, end) to the window where they cost least, if that is less than they cost here.
+  bool move(const Place& from, std::size_t begin, std::size_t end) {
+    take_away(from, begin, end);
+    const double cost_without =
+        quick_cost(problem_, source_.merged, merged({from.cycle, other(from.window)}));
+    const double gain = costs_[from.cycle] - cost_without;
+    double least_increase = gain - problem_.resolution;
     bool found = false;
     bool seen_empty = false;
-    for (std::size_t cycle = 0; cycle < schedule_.cycles.size() && least > 0; ++cycle) {
-      if (num_ops(schedule_.cycles[cycle].merged) == 0 && std::exchange(seen_empty, true)) continue;
+    for (std::size_t cycle = 0; cycle < cycles_.size() && least_increase > 0; ++cycle) {
+      // Empty cycles are all alike.
+      if (num_ops(cycles_[cycle]) == 0 && std::exchange(seen_empty, true)) continue;
       for (const Window window : windows) {
-        const Place to{cycle, window};
-        if (to == from) continue;
-        const double base = cycle == from.cycle ? costs_[cycle] - gain : costs_[cycle];
-        const double increase = cost_after(target_, {to, 0, 0}, moving, base + least, &from) - base;
-        if (increase < least - problem_.resolution) {
-          least = increase;
+        if (Place{cycle, window} == from) continue;
+        const bool is_same_cycle = cycle == from.cycle;
+        const Merged& beside = is_same_cycle ? source_.merged : merged({cycle, other(window)});
+        const double before = is_same_cycle ? cost_without : costs_[cycle];
+        const double increase = cost_of_adding({cycle, window}, beside, before + least_increase) - before;
+        if (increase < least_increase - problem_.resolution) {
+          least_increase = increase;
           std::swap(best_, target_);
           found = true;
         }
@@ -138,98 +102,80 @@ class LocalSearch {
     return found && apply(source_, best_);
   }
 
-  /// Builds in `change` the window without a range and with other pieces.
-  /// @param other the window of source_, when it may be in the same cycle
-  /// @return the quick cost of its cycle, or infinity where it is over the limit
-  double cost_after(Change& change, const Range& without, const std::vector<Piece>& with, double limit = infinity,
-                    const Place* other_place = nullptr) {
-    --trials_left_;
-    change.place = without.place;
-    const std::vector<Piece>& before = pieces(without.place);
-    change.pieces.assign(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(without.begin));
-    change.pieces.insert(change.pieces.end(), before.begin() + static_cast<std::ptrdiff_t>(without.end),
-                         before.end());
-    for (const Piece& piece : with) {
-      insert(change.pieces, make_piece(problem_, piece.segment, without.place.window));
-    }
-    const Window other_window = without.place.window == forward_window ? backward_window : forward_window;
-    const Place other{without.place.cycle, other_window};
-    const Merged& beside = other_place && *other_place == other ? source_.merged : merged(other);
-    if (!merge(problem_, change.pieces, change.merged, limit - beside.exposed)) return infinity;
-    return quick_cost(problem_, change.merged, beside);
+  /// Builds in source_ the window without pieces [begin, end), and keeps those in moving_.
+  void take_away(const Place& place, std::size_t begin, std::size_t end) {
+    const std::vector<Piece>& all = pieces(place);
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = all.begin() + static_cast<std::ptrdiff_t>(end);
+    moving_.assign(first, last);
+    source_.place = place;
+    source_.pieces.assign(all.begin(), first);
+    source_.pieces.insert(source_.pieces.end(), last, all.end());
+    merge(problem_, source_.pieces, source_.merged);
+    work_left_ -= static_cast<std::int64_t>(all.size());
   }
 
+  /// Builds in target_ the window with the pieces of moving_.
+  /// @return the quick cost of its cycle, or infinity where that is over the limit
+  double cost_of_adding(const Place& place, const Merged& beside, double limit) {
+    const std::vector<Piece>& all = pieces(place);
+    target_.place = place;
+    target_.pieces.assign(all.begin(), all.end());
+    for (const Piece& piece : moving_)
+      insert(target_.pieces, make_piece(problem_, piece.segment, place.window));
+    work_left_ -= static_cast<std::int64_t>(target_.pieces.size());
+    if (!merge(problem_, target_.pieces, target_.merged, limit - beside.exposed)) return infinity;
+    return quick_cost(problem_, target_.merged, beside);
+  }
+
+  /// Carries a move out, unless it turns out not to help where the windows of a cycle meet on the link.
   bool apply(Change& a, Change& b) {
+    const double before = exact_cost(a.place.cycle, b.place.cycle);
     swap_in(a);
     swap_in(b);
-    if (!is_exact()) {
-      // revert when worse
+    if (exact_cost(a.place.cycle, b.place.cycle) > before - problem_.resolution) {
+      swap_in(b);
+      swap_in(a);
+      return false;
     }
     for (const std::size_t cycle : {a.place.cycle, b.place.cycle}) {
-      const auto& merged = schedule_.cycles[cycle].merged;
-      costs_[cycle] = quick_cost(problem_, merged[0], merged[1]);
+      costs_[cycle] = quick_cost(problem_, cycles_[cycle].merged[0], cycles_[cycle].merged[1]);
     }
     return true;
   }
-  bool is_exact() const { return true; }
+
+  double exact_cost(std::size_t a, std::size_t b) const {
+    const double cost = cycle_cost(problem_, cycles_[a]);
+    return a == b ? cost : cost + cycle_cost(problem_, cycles_[b]);
+  }
 
   void swap_in(Change& change) {
-    TimedCycle& timed = schedule_.cycles[change.place.cycle];
+    TimedCycle& timed = cycles_[change.place.cycle];
     std::swap(timed.cycle[change.place.window], change.pieces);
     std::swap(timed.merged[change.place.window], change.merged);
   }
 
   const std::vector<Piece>& pieces(const Place& place) const {
-    return schedule_.cycles[place.cycle].cycle[place.window];
+    return cycles_[place.cycle].cycle[place.window];
   }
-  const Merged& merged(const Place& place) const { return schedule_.cycles[place.cycle].merged[place.window]; }
-  std::vector<Piece> copy(const Range& range) const {
-    const auto begin = pieces(range.place).begin();
-    return {begin + static_cast<std::ptrdiff_t>(range.begin), begin + static_cast<std::ptrdiff_t>(range.end)};
-  }
+  const Merged& merged(const Place& place) const { return cycles_[place.cycle].merged[place.window]; }
 
   const Problem& problem_;
-  Schedule& schedule_;
-  std::int64_t trials_left_;
-  std::vector<double> costs_;
+  std::vector<TimedCycle>& cycles_;
+  std::int64_t work_left_;
+  std::vector<double> costs_;  // quick costs by cycle
+  std::vector<Piece> moving_;
   Change source_;
   Change target_;
   Change best_;
 };
 
-void sum_up(const Problem& problem, Schedule& schedule) {
-  schedule.exposed = 0;
-  schedule.num_ops = 0;
-  for (const TimedCycle& timed : schedule.cycles) {
-    schedule.exposed += exposed_seconds(problem, timed.cycle, timed.merged);
-    schedule.num_ops += num_ops(timed.merged);
-  }
-}
-
 }  // namespace
 
-Schedule make_schedule(const Problem& problem, Assignment assignment) {
-  Schedule schedule;
-  schedule.cycles.resize(assignment.size());
-  for (std::size_t h = 0; h < assignment.size(); ++h) {
-    TimedCycle& timed = schedule.cycles[h];
-    timed.cycle = std::move(assignment[h]);
-    for (const Window window : windows) merge(problem, timed.cycle[window], timed.merged[window]);
-  }
-  sum_up(problem, schedule);
-  return schedule;
-}
-
-bool is_better(const Problem& problem, const Schedule& a, const Schedule& b) {
-  const auto total = [&](const Schedule& schedule) {
-    return schedule.exposed + op_price(problem) * static_cast<double>(schedule.num_ops);
-  };
-  return total(a) < total(b) - problem.resolution;
-}
-
-void improve(const Problem& problem, Schedule& schedule, std::int64_t max_trials) {
-  LocalSearch(problem, schedule, max_trials).run();
-  sum_up(problem, schedule);
+void improve(const Problem& problem, Schedule& schedule, std::int64_t max_work) {
+  LocalSearch(problem, schedule.cycles, max_work).run();
+  schedule.cost = 0;
+  for (const TimedCycle& timed : schedule.cycles) schedule.cost += cycle_cost(problem, timed);
 }
 
 }  // namespace dreamddp::balanced

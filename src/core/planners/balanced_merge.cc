@@ -73,7 +73,8 @@ bool merge(const Problem& problem, const std::vector<Piece>& pieces, Merged& mer
   }
   if (least > limit) return false;
   // One op for all is always a way.
-  double most = std::min(limit, pieces.empty() ? 0.0 : std::max(0.0, sum + problem.latency - pieces.front().cover));
+  double most =
+      std::min(limit, pieces.empty() ? 0.0 : std::max(0.0, sum + problem.latency - pieces.front().cover));
   const double precision = 0.01 * problem.latency + problem.resolution;
   if (most - least > precision) {
     const std::optional<double> exposed = fill(problem, pieces, most, nullptr);
@@ -118,14 +119,15 @@ double exposed_seconds(const Problem& problem, const Cycle& cycle, const std::ar
   for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
     const Piece& first = cycle[backward_window][group->begin];
     const LayerTimes& layer = problem.layers[first.segment.layer];
-    const bool within_forward = layer.read_last_in_forward;
+    const bool within_forward = layer.is_ready_within_forward;
     while (deadline != deadlines.end() && (!within_forward || deadline->layer <= first.segment.layer)) {
       waited = std::max(waited, deadline->finish - deadline->cover);
       ++deadline;
     }
     finish = link.send(group->seconds, problem.horizon - first.cover + waited);
   }
-  for (; deadline != deadlines.end(); ++deadline) waited = std::max(waited, deadline->finish - deadline->cover);
+  for (; deadline != deadlines.end(); ++deadline)
+    waited = std::max(waited, deadline->finish - deadline->cover);
   return std::max(waited, finish - problem.horizon);
 }
 

@@ -1,9 +1,9 @@
 // What the balanced planner works with. Design section 5.
 //
-// An op in place never crosses an optimizer step. So time falls apart into cycles, from the end of one step
-// to the end of the next, that do not influence one another: cycle h has the forward window opened by the
-// step before iteration h, and the backward window of iteration h. All cycles are alike; to plan is to deal
-// out the layers to the windows of H cycles.
+// An average in place never crosses an optimizer step. So time falls apart into cycles, from the end of one
+// step to the end of the next, that do not touch one another: cycle h holds the forward window that the step
+// before iteration h has opened, and the backward window of iteration h. All cycles are alike; to plan is to
+// deal out the layers to the two windows of each of H cycles.
 #pragma once
 
 #include <array>
@@ -20,46 +20,47 @@ namespace dreamddp::balanced {
 enum Window : std::size_t { forward_window, backward_window };
 inline constexpr std::array<Window, 2> windows{forward_window, backward_window};
 
-/// A layer, as seen by the search. Times in seconds.
+/// A layer as the planner sees it.
 struct LayerTimes {
-  double link = 0;                    ///< c_l
-  std::array<double, 2> cover{};      ///< D_l, G_l: compute that hides an average, by window
-  std::array<std::size_t, 2> rank{};  ///< order of the windows of one kind, the narrowest first
-  bool early = false;                 ///< the last read is not the layer's own backward
-  bool read_last_in_forward = false;
+  double link_seconds = 0;               ///< c_l
+  std::array<double, 2> cover{};         ///< D_l and G_l, by window: seconds of compute that hide its average
+  std::array<std::size_t, 2> rank{};     ///< order of the layers by cover, narrowest first, by window
+  bool is_early = false;                 ///< its last read is not its own backward
+  bool is_ready_within_forward = false;  ///< its last read is its forward
 };
 
+/// Times are in seconds.
 struct Problem {
   std::vector<LayerTimes> layers;
   std::vector<std::size_t> averaged;  ///< layers with parameters, the tightest first and early ones last
-  std::int64_t period = 1;            ///< H
+  std::size_t period = 1;             ///< H
   double horizon = 0;                 ///< C - s: from the end of a step to the begin of the next
   double latency = 0;                 ///< a
   std::size_t in_flight = 1;          ///< m
-  double resolution = 0;              ///< times that differ by less are equal
-  double unavoidable = 0;             ///< exposed seconds per iteration that the lower bound leaves
+  double unavoidable = 0;             ///< mean exposed time of an iteration by the lower bound
+  double resolution = 0;              ///< times that differ by less are taken as equal
 };
 
-/// Times are rounded to about nine digits, so that a profile gives the same plan whatever its unit was.
+/// Times of the profile are rounded to nine digits, so that it gives the same plan whatever its time unit.
 Problem make_problem(const Profile& profile, const Link& link, std::int64_t period);
 
-/// A segment with its times.
+/// A segment in a window.
 struct Piece {
   Segment segment;
-  double seconds = 0;  ///< link time
-  double cover = 0;    ///< in the window that it is in
-  std::size_t rank = 0;
+  double seconds = 0;    ///< link time
+  double cover = 0;      ///< of its layer in this window
+  std::size_t rank = 0;  ///< of its layer in this window
 };
-
-/// What each window of a cycle averages, by rank.
-using Cycle = std::array<std::vector<Piece>, 2>;
-
-/// Cycle h of the period for h in 0 .. H-1.
-using Assignment = std::vector<Cycle>;
 
 Piece make_piece(const Problem& problem, const Segment& segment, Window window);
 
-/// Adds a piece in its place.
+/// Puts a piece in its place among pieces ordered by rank.
 void insert(std::vector<Piece>& pieces, const Piece& piece);
+
+/// What each window of a cycle averages, ordered by rank.
+using Cycle = std::array<std::vector<Piece>, 2>;
+
+/// At most H cycles; those after the last one are empty.
+using Assignment = std::vector<Cycle>;
 
 }  // namespace dreamddp::balanced

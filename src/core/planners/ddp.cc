@@ -7,6 +7,7 @@
 // unknown nothing is guessed: the plan has one op per layer, as wfbp's.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "core/planners/algorithms.h"
@@ -20,19 +21,19 @@ constexpr std::int64_t bucket_cap_bytes = std::int64_t{25} << 20;
 }  // namespace
 
 Plan plan_ddp(const Profile& profile, const Link& link, const PlanOptions& options) {
-  const bool sizes_known = std::all_of(profile.layers.begin(), profile.layers.end(),
-                                       [](const Layer& layer) { return layer.num_bytes.has_value(); });
+  const bool sizes_known = std::ranges::all_of(
+      profile.layers, [](const std::optional<std::int64_t>& num_bytes) { return num_bytes.has_value(); },
+      &Layer::num_bytes);
   Plan plan = plan_without_ops("ddp", profile, 1);
   if (!sizes_known) {
     plan.ops = plan_wfbp(profile, link, options).ops;
     return plan;
   }
-  std::vector<std::size_t> bucket;
+  std::vector<ReadyGradient> bucket;
   std::int64_t room = first_bucket_cap_bytes;
-  for (const std::size_t layer : backward_sequence(profile)) {
-    const std::int64_t num_bytes = *profile.layers[layer].num_bytes;
-    if (num_bytes == 0) continue;
-    bucket.push_back(layer);
+  for (const ReadyGradient& gradient : ready_gradients(profile)) {
+    const std::int64_t num_bytes = *profile.layers[gradient.layer].num_bytes;
+    bucket.push_back(gradient);
     if (num_bytes >= room) {
       plan.ops.push_back(gradient_op(std::exchange(bucket, {})));
       room = bucket_cap_bytes;

@@ -1,4 +1,6 @@
 // What the algorithms share: the bare plan, the layers that need averaging, and gradient ops.
+#include <algorithm>
+
 #include "core/planners/algorithms.h"
 
 namespace dreamddp {
@@ -20,12 +22,28 @@ std::vector<std::size_t> layers_with_parameters(const Profile& profile) {
   return layers;
 }
 
-Op gradient_op(const std::vector<std::size_t>& layers) {
+std::vector<ReadyGradient> ready_gradients(const Profile& profile) {
+  const EventOrder order(profile);
+  std::vector<ReadyGradient> gradients;
+  for (const std::size_t layer : backward_sequence(profile)) {
+    if (profile.layers[layer].num_bytes == 0) continue;
+    const Event backward{0, EventKind::after_backward, layer};
+    const Event last_read = order.last_read(layer, 0);
+    const bool is_read_later = order.position(last_read) > order.position(backward);
+    gradients.push_back({layer, is_read_later ? last_read : backward});
+  }
+  std::stable_sort(gradients.begin(), gradients.end(), [&](const ReadyGradient& a, const ReadyGradient& b) {
+    return order.position(a.ready) < order.position(b.ready);
+  });
+  return gradients;
+}
+
+Op gradient_op(const std::vector<ReadyGradient>& gradients) {
   Op op{.quantity = Quantity::gradients,
         .segments = {},
-        .launch = {0, EventKind::after_backward, layers.back()},
+        .launch = gradients.back().ready,
         .deadline = {0, EventKind::before_step, 0}};
-  for (const std::size_t layer : layers) op.segments.push_back({.layer = layer});
+  for (const ReadyGradient& gradient : gradients) op.segments.push_back({.layer = gradient.layer});
   return op;
 }
 

@@ -5,9 +5,7 @@ namespace dreamddp {
 
 Plan plan_wfbp(const Profile& profile, const Link&, const PlanOptions&) {
   Plan plan = plan_without_ops("wfbp", profile, 1);
-  for (const std::size_t layer : backward_sequence(profile)) {
-    if (profile.layers[layer].num_bytes != 0) plan.ops.push_back(gradient_op({layer}));
-  }
+  for (const ReadyGradient& gradient : ready_gradients(profile)) plan.ops.push_back(gradient_op({gradient}));
   return plan;
 }
 
