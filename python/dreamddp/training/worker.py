@@ -129,7 +129,6 @@ def _emit_predictions(
         name = f"plan-{prediction.planner}.json"
         context.emit(prediction.to_record())
         context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
-    context.emit({"kind": "progress", "phase": "predicted"})
 
 
 def _link_record(link: Link, *, emulated: bool) -> dict[str, Any]:
