@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "dreamddp/link.h"
 #include "dreamddp/plan.h"
 #include "dreamddp/profile.h"
 
@@ -43,6 +44,14 @@ inline Profile uniform_profile(std::size_t num_layers) {
   }
   profile.step_seconds = 1;
   return profile;
+}
+
+/// A link that takes the profile's transfer times.
+inline Link measured_link(double latency_seconds, int in_flight = 1) {
+  Link link;
+  link.latency_seconds = latency_seconds;
+  link.in_flight = in_flight;
+  return link;
 }
 
 /// @throws std::invalid_argument where the plan is not valid

@@ -21,6 +21,7 @@ class Loop {
       : scheduler(std::make_shared<const Plan>(valid_plan(profile, period, std::move(ops))), profile,
                   first_iteration) {}
 
+  std::string begin_iteration() { return text(scheduler.iteration_begins()); }
   std::string forward(std::size_t layer) {
     const std::string begin = text(scheduler.forward_begins(layer));
     return join(begin, text(scheduler.forward_ends(layer)));
@@ -228,6 +229,20 @@ TEST(Scheduler, SkippedStepIsMadeUpForAtTheNextForward) {
   EXPECT_EQ(loop.backwards(), "launch 0@0");
   EXPECT_EQ(loop.scheduler.iteration(), 0);
   EXPECT_EQ(loop.forward(1), "wait 0@0, launch 1@0");  // a forward that begins elsewhere than usual
+  EXPECT_EQ(loop.scheduler.iteration(), 1);
+  EXPECT_EQ(loop.forward(0), "wait 1@0");
+}
+
+TEST(Scheduler, IterationMayBeginBeforeAnyLayerDoes) {
+  Loop loop(uniform_profile(2), 2,
+            {parameters({{1}}, after_backward(0, 1), before_step(0)),
+             parameters({{0}}, after_step(0), before_forward(1, 0))});
+  EXPECT_EQ(loop.begin_iteration(), "");
+  loop.forwards();
+  EXPECT_EQ(loop.backwards(), "launch 0@0");
+  EXPECT_EQ(loop.begin_iteration(), "wait 0@0, launch 1@0");
+  EXPECT_EQ(loop.scheduler.iteration(), 1);
+  EXPECT_EQ(loop.begin_iteration(), "");
   EXPECT_EQ(loop.scheduler.iteration(), 1);
   EXPECT_EQ(loop.forward(0), "wait 1@0");
 }
