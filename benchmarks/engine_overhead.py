@@ -2,9 +2,10 @@
 
     python -m benchmarks.engine_overhead [--pairs 200]
 
-Overhead: two copies of one model train in turn, step by step, in one process: a plain loop and one with DreamDDP
-attached whose plan has no op due. The ratio of their medians is printed; two plain loops compared in the same
-way show the noise. Memory: how much the resident memory of a process grows when a model of 100 MB is averaged.
+Overhead: two copies of one model train in turn, step by step, in one process: a plain loop and one with
+DreamDDP attached whose plan has no op due. The ratio of their medians is printed; two plain loops compared in
+the same way show the noise. Memory: how much the resident memory of a process grows when a model of 100 MB is
+averaged.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ STAGING_BYTES = 8 << 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=200)
     options = parser.parse_args()
-    # Freed buffers go back to the system at once; else glibc keeps some per thread, and the measurement shows that.
-    os.environ["MALLOC_ARENA_MAX"] = "1"
+    # Freed buffers go back to the system at once; else glibc keeps some per thread, and the measurement shows
+    # that. os.environ["MALLOC_ARENA_MAX"] = "1"
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result"
@@ -42,8 +45,14 @@ def main() -> None:
         mp.spawn(measure_memory, (2, str(path)), nprocs=2)
         memory = torch.load(path)
     for name, row in overhead.items():
-        print(f"{name:>24}: step {row['plain_seconds'] * 1e3:.2f} ms, ratio {row['ratio']:.4f}, noise {row['noise']:.4f}")
-    print(f"memory: {memory['model_bytes'] / 1e6:.0f} MB of parameters, staging {STAGING_BYTES / 2**20:.0f} MiB, grew by {memory['grown_bytes'] / 2**20:.1f} MiB")
+        print(
+            f"{name:>24}: step {row['plain_seconds'] * 1e3:.2f} ms, "
+            f"ratio {row['ratio']:.4f}, noise {row['noise']:.4f}"
+        )
+    print(
+        f"memory: {memory['model_bytes'] / 1e6:.0f} MB of parameters, "
+        f"staging {STAGING_BYTES / 2**20:.0f} MiB, grew by {memory['grown_bytes'] / 2**20:.1f} MiB"
+    )
     print(f"written to {write_result('engine_overhead', {'overhead': overhead, 'memory': memory})}")
 
 
@@ -126,8 +135,8 @@ def measure_memory(rank: int, workers: int, path: str) -> None:
         model(batch).square().mean().backward()
         optimizer.step()
 
-    # What a plain step needs is there before, and what Gloo needs to reduce two buffers of half the ring's size
-    # at once, without the buffers.
+    # What a plain step needs is there before, and what Gloo needs to reduce two buffers of half the ring's
+    # size at once, without the buffers.
     for _ in range(3):
         step()
     buffers = [torch.zeros(STAGING_BYTES // 8) for _ in range(2)]
@@ -142,13 +151,17 @@ def measure_memory(rank: int, workers: int, path: str) -> None:
         step()
     grown = resident_bytes("VmHWM") - before
     if rank == 0:
-        torch.save({"model_bytes": 25 * 4_000_000, "staging_bytes": STAGING_BYTES, "grown_bytes": grown}, path)
+        torch.save(
+            {"model_bytes": 25 * 4_000_000, "staging_bytes": STAGING_BYTES, "grown_bytes": grown}, path
+        )
 
 
 def join(rank: int, workers: int, path: str) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{path}-store-{workers}", rank=rank, world_size=workers)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{path}-store-{workers}", rank=rank, world_size=workers
+    )
 
 
 def resident_bytes(field: str) -> int:

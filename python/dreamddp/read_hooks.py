@@ -36,7 +36,11 @@ class ReadHooks:
             first_readers[layer.name].add(index)
             if layer.last_read.kind == LastReadKind.forward:
                 last_readers[reads.last_reader].add(index)
-        tied = {layer.last_read.layer for layer in profile.layers if layer.last_read.kind == LastReadKind.other_backward}
+        tied = {
+            layer.last_read.layer
+            for layer in profile.layers
+            if layer.last_read.kind == LastReadKind.other_backward
+        }
         for index in tied:
             name = profile.layers[index].name
             if name not in order.layers:

@@ -35,7 +35,8 @@ class LayerReads:
 
 @dataclass
 class Reader:
-    """A module that reads a tied layer of another module: its backward is over when its inputs have gradients."""
+    """A module that reads a tied layer of another module: its backward is over when its inputs have
+    gradients."""
 
     name: str
     first_call: int
@@ -57,12 +58,12 @@ class AgreedReads:
 class ReadWatch(TorchDispatchMode):
     """Watches every operator of one forward and backward.
 
-    Start it in a forward pre-hook of the model, stop it on the same thread after the backward and before the optimizer
-    step. Not thread-safe.
+    Start it in a forward pre-hook of the model, stop it on the same thread after the backward and before the
+    optimizer step. Not thread-safe.
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[ModelLayer]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.layers = {layer.name: LayerReads(layer.name) for layer in layers}
         self.reader_ends: dict[str, int] = {}
         self.first_calls: dict[str, int] = {}
@@ -72,7 +73,9 @@ class ReadWatch(TorchDispatchMode):
         self._stack: list[str] = [layer_name("")]
         self._names = {module: layer_name(name) for name, module in model.named_modules()}
         self._owner = {
-            parameter.untyped_storage().data_ptr(): layer.name for layer in layers for parameter in layer.parameters
+            parameter.untyped_storage().data_ptr(): layer.name
+            for layer in layers
+            for parameter in layer.parameters
         }
         self._handles: list[RemovableHandle] = []
         for module in self._names:
@@ -83,13 +86,13 @@ class ReadWatch(TorchDispatchMode):
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(self._on_gradient(self.layers[layer.name]))
                 )
-        self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self.__exit__(None, None, None)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _tick(self) -> int:
         self._time += 1
@@ -149,7 +152,9 @@ def _makes_view(func: Any) -> bool:
     return bool(returns) and returns[0].alias_info is not None and not returns[0].alias_info.is_write
 
 
-def last_read(reads: LayerReads, watch: ReadWatch) -> Literal["backward", "forward"] | tuple[Literal["backward"], str]:
+def last_read(
+    reads: LayerReads, watch: ReadWatch
+) -> Literal["backward", "forward"] | tuple[Literal["backward"], str]:
     """The earliest event that is known to come after the last read of a layer."""
     if reads.last_backward_read == NEVER and reads.first_read != NEVER and reads.backward_end != NEVER:
         return "forward"
@@ -217,7 +222,9 @@ def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
         previous = previous if reads.first_read == NEVER else reads.first_read
         forward[reads.name] = (previous, index)
         backward[reads.name] = reads.backward_end
-    for name in sorted({reads.last_read[1] for reads in agreed.values() if isinstance(reads.last_read, tuple)}):
+    for name in sorted(
+        {reads.last_read[1] for reads in agreed.values() if isinstance(reads.last_read, tuple)}
+    ):
         reader = next(o.readers[name] for o in observed if name in o.readers)
         if name not in forward:
             forward[name] = (reader.first_call, NEVER)

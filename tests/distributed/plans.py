@@ -8,8 +8,8 @@ from dreamddp import Event, EventKind, Op, Plan, Segment
 
 
 def both_windows_plan(layers: Sequence[str], period: int) -> Plan:
-    """Layers in turn over the iterations; the first half of each layer in the backward window, the rest in the
-    forward window."""
+    """Layers in turn over the iterations; the first half of each layer in the backward window, the rest in
+    the forward window."""
     ops: list[Op] = []
     for iteration in range(period):
         mine = [index for index in range(len(layers)) if index % period == iteration]

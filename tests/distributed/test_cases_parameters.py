@@ -101,7 +101,9 @@ def test_b4_layouts_stay_and_elements_meet_their_like(make_plan: Callable[..., P
     for run in run_ranks(average_layouts, 2, plan.to_json()):
         assert run.kept
         for value in run.values:
-            assert torch.equal(value, torch.arange(value.numel(), dtype=torch.float32).view(value.shape) + 1.0)
+            assert torch.equal(
+                value, torch.arange(value.numel(), dtype=torch.float32).view(value.shape) + 1.0
+            )
 
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64]
@@ -120,7 +122,8 @@ def average_dtypes(rank: int) -> list[torch.Tensor]:
 def test_b5_every_dtype_has_an_exact_mean() -> None:
     for values in run_ranks(average_dtypes, 2):
         for dtype, value in zip(DTYPES, values, strict=True):
-            assert value.dtype == dtype and torch.equal(value, torch.full((5,), 2.0, dtype=dtype))
+            assert value.dtype == dtype
+            assert torch.equal(value, torch.full((5,), 2.0, dtype=dtype))
 
 
 def average_large_halves(rank: int) -> list[float]:
@@ -187,7 +190,9 @@ def train_early(rank: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     model = MODELS["untied-embedding"]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sync = DreamDDP(model, optimizer, plan=early_window_plan(["embedding", "hidden", "head"], early="embedding"))
+    sync = DreamDDP(
+        model, optimizer, plan=early_window_plan(["embedding", "hidden", "head"], early="embedding")
+    )
     sync.record(6)
     for iteration in range(6):
         loss_of("untied-embedding", model, batch_for("untied-embedding", rank, iteration)).backward()

@@ -17,6 +17,10 @@ import pytest
 from dreamddp import Plan, Profile
 from dreamddp.training.record import of_kind, read_record
 
+# Each run starts several interpreters that import torch: slow where many share few cores.
+TIMEOUT_SECONDS = 280
+pytestmark = pytest.mark.timeout(300)
+
 TINY = ["--model", "mlp", "--steps", "6", "--period", "2", "--batch-size", "2", "--bandwidth", "100MB/s"]
 ROW_KEYS = {
     "planner",
@@ -41,7 +45,7 @@ def dreamddp(*arguments: str, folder: Path, **settings: Any) -> subprocess.Compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=TIMEOUT_SECONDS,
         **settings,
     )
 
@@ -175,7 +179,7 @@ def torchrun(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=TIMEOUT_SECONDS,
     )
 
 

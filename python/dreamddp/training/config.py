@@ -104,7 +104,7 @@ class TrainConfig:
     """Sequences per rank and step; at least 1."""
     seed: int = 0
     """Of the initial weights and of the batches; at least 0."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     """Of AdamW; above 0."""
     output: Path
     """The run folder."""

@@ -89,7 +89,7 @@ class DdpMethod:
         self._to_record = 0
         self._spans: list[Span] = []
         self._hooks: list[RemovableHandle] = [
-            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
             for parameter in model.parameters()
             if parameter.requires_grad
         ]

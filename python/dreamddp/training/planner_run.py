@@ -108,7 +108,7 @@ def _train(
         forward_begins = time.monotonic()
         loss = loss_of(method.module, batch)
         backward_begins = time.monotonic()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         backward_ends = time.monotonic()
         optimizer.step()
         losses.append(float(loss.detach()))

@@ -95,7 +95,7 @@ def _make_iteration(
         nonlocal done
         optimizer.zero_grad()
         loss = spec.loss(model, batches.draw(context.rank, done))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         done += 1
         context.emit({"kind": "progress", "phase": "measuring the model", "done": done})
@@ -129,7 +129,6 @@ def _emit_predictions(
         name = f"plan-{prediction.planner}.json"
         context.emit(prediction.to_record())
         context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
-    context.emit({"kind": "progress", "phase": "predicted"})
 
 
 def _link_record(link: Link, *, emulated: bool) -> dict[str, Any]:

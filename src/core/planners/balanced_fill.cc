@@ -11,7 +11,8 @@ namespace {
 
 /// How one walk goes.
 struct WalkRules {
-  std::array<double, 2> exposed{};  ///< seconds that each window may keep compute waiting
+  std::array<double, 2> exposed{};  ///< seconds that every window may keep compute waiting
+  double pool = 0;                  ///< seconds of waiting in a period, for windows that need more
   double op_seconds = 0;            ///< what an op takes beside its link time
   bool splits_eagerly = false;      ///< fills up ops with parts of a layer before it begins another op
 };
@@ -19,10 +20,21 @@ struct WalkRules {
 /// A window of a cycle while it is filled. Its last op is open: layers may still join it, up to the cover of
 /// the layer that began it. Later begun ops have more cover, but each costs a latency.
 struct Bin {
-  double booked = 0;  ///< link time and latencies
-  double cover = 0;   ///< of the open op
+  double booked = 0;   ///< link time and latencies
+  double exposed = 0;  ///< seconds that it may keep compute waiting
+  double cover = 0;    ///< of the open op
   bool has_ops = false;
+
+  double room() const { return cover + exposed - booked; }
 };
+
+// A wait in every iteration pays only where periods are short.
+constexpr std::size_t longest_period_with_equal_waits = 100;
+
+// Longer periods are of no use to a plan that hides everything in so many iterations, and cost time to plan.
+constexpr std::size_t most_cycles = 1000;
+
+std::size_t max_cycles(const Problem& problem) { return std::min(problem.period, most_cycles); }
 
 struct Place {
   std::size_t cycle = 0;
@@ -32,67 +44,104 @@ struct Place {
 
 class Walk {
  public:
-  Walk(const Problem& problem, const WalkRules& rules) : problem_(problem), rules_(rules) {
+  Walk(const Problem& problem, const WalkRules& rules) : problem_(problem), rules_(rules), pool_(rules.pool) {
     add_empty_cycle();
   }
 
   /// @return nothing where it cannot be done within the exposed time that the rules allow
   std::optional<Assignment> run() {
     for (const std::size_t layer : problem_.averaged) {
-      const bool is_placed = problem_.layers[layer].is_early ? place_early(layer) : place(layer);
-      if (!is_placed) return std::nullopt;
+      const LayerTimes& times = problem_.layers[layer];
+      const bool is_in_turn = !times.is_early && times.rank[backward_window] >= last_rank_;
+      if (!(is_in_turn ? place(layer) : place_out_of_turn(layer))) return std::nullopt;
+      if (is_in_turn) last_rank_ = times.rank[backward_window];
     }
     return std::move(assignment_);
   }
 
  private:
   /// Gives the layer, whole, to an open op that has room for it; else to a new op in the window that gains
-  /// most by one; splits it only where neither can take it whole.
+  /// most by one; else to the widest window, which then makes compute wait; and splits it where none of this
+  /// can be.
   bool place(std::size_t layer) {
     Segment rest{.layer = layer};
     while (true) {
-      const double seconds = make_piece(problem_, rest, forward_window).seconds;
+      const double seconds = seconds_of(rest);
       const Place open = widest_open_op();
-      if (seconds <= open.room + problem_.resolution) {
-        put(rest, open);
-        return true;
-      }
-      const std::optional<Place> fresh = best_new_op(layer, seconds);
-      const bool is_worth_filling = open.room > 0.05 * rules_.op_seconds + 10 * problem_.resolution;
-      if (is_worth_filling && (rules_.splits_eagerly || !fresh)) {
+      if (fits(seconds, open)) return put(rest, open);
+      if (rules_.splits_eagerly && is_worth_filling(open)) {
         put(cut(rest, open.room), open);
         continue;
       }
-      if (!fresh) return false;
-      begin_op(*fresh, problem_.layers[layer].cover[fresh->window]);
-      if (seconds <= fresh->room + problem_.resolution) {
-        put(rest, *fresh);
-        return true;
+      const std::optional<Place> fresh = best_new_op(layer, seconds);
+      if (fresh && fits(seconds, *fresh)) return put_in_new_op(rest, *fresh);
+      if (place_with_waiting(rest, open)) return true;
+      if (is_worth_filling(open)) {
+        put(cut(rest, open.room), open);
+      } else if (fresh) {
+        put_in_new_op(cut(rest, fresh->room), *fresh);
+      } else {
+        return false;
       }
-      put(cut(rest, fresh->room), *fresh);
     }
   }
 
-  /// Spreads the layer over the least loaded windows, in ops of its own.
-  bool place_early(std::size_t layer) {
+  /// For an early layer, or one whose backward does not run in the order of the forwards: spreads it over the
+  /// least loaded windows, in ops of its own.
+  bool place_out_of_turn(std::size_t layer) {
     Segment rest{.layer = layer};
     while (true) {
-      const double seconds = make_piece(problem_, rest, forward_window).seconds;
-      const Place widest = widest_place_for_early(layer);
-      const bool fits = seconds <= widest.room + problem_.resolution;
-      if (!fits && widest.room <= 0.05 * rules_.op_seconds + 10 * problem_.resolution) return false;
-      begin_op(widest, bins_[widest.cycle][widest.window].cover);
-      put(fits ? rest : cut(rest, widest.room), widest);
-      if (fits) return true;
+      Place widest = widest_place_out_of_turn(layer);
+      if (!fits(seconds_of(rest), widest) && may_wait(seconds_of(rest) - widest.room)) {
+        wait_in(widest, seconds_of(rest) - widest.room);
+      }
+      const bool is_whole = fits(seconds_of(rest), widest);
+      if (!is_whole && !is_worth_filling(widest)) return false;
+      Bin& bin = bins_[widest.cycle][widest.window];
+      begin_op(widest, bin.cover);
+      put(is_whole ? rest : cut(rest, widest.room), widest);
+      if (is_whole) return true;
     }
+  }
+
+  /// Takes the waiting that the rest of a layer needs from the pool.
+  bool place_with_waiting(const Segment& rest, Place open) {
+    Place fresh = widest_new_op(rest.layer);
+    const bool is_new = fresh.room > open.room + problem_.resolution;
+    Place& place = is_new ? fresh : open;
+    const double missing = seconds_of(rest) - place.room;
+    if (!may_wait(missing)) return false;
+    wait_in(place, missing);
+    return is_new ? put_in_new_op(rest, place) : put(rest, place);
+  }
+
+  bool may_wait(double seconds) const { return pool_ > 0 && seconds <= pool_ + problem_.resolution; }
+
+  void wait_in(Place& place, double seconds) {
+    pool_ -= seconds;
+    bins_[place.cycle][place.window].exposed += seconds;
+    place.room += seconds;
+  }
+
+  bool fits(double seconds, const Place& place) const { return seconds <= place.room + problem_.resolution; }
+
+  bool is_worth_filling(const Place& place) const {
+    return place.room > 0.05 * rules_.op_seconds + 10 * problem_.resolution;
   }
 
   Place widest_open_op() const {
     Place widest;
     for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      if (bin.has_ops && room(bin, window) > widest.room + problem_.resolution) {
-        widest = {cycle, window, room(bin, window)};
-      }
+      if (bin.has_ops && bin.room() > widest.room + problem_.resolution) widest = {cycle, window, bin.room()};
+    });
+    return widest;
+  }
+
+  Place widest_new_op(std::size_t layer) const {
+    Place widest;
+    for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
+      const double room = room_of_new_op(layer, window, bin);
+      if (room > widest.room + problem_.resolution) widest = {cycle, window, room};
     });
     return widest;
   }
@@ -101,26 +150,27 @@ class Walk {
   std::optional<Place> best_new_op(std::size_t layer, double seconds) const {
     std::optional<Place> best;
     double most_gain = 0;
-    bool best_fits = false;
     for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      Bin begun = bin;
-      begun.booked += rules_.op_seconds;
-      begun.cover = problem_.layers[layer].cover[window];
-      const double new_room = room(begun, window);
-      const double gain = bin.has_ops ? new_room - room(bin, window) : new_room;
-      const bool fits = seconds <= new_room + problem_.resolution;
-      if (!fits && (gain <= problem_.resolution || new_room <= 10 * problem_.resolution)) return;
-      if (!best || (fits && !best_fits) || (fits == best_fits && gain > most_gain + problem_.resolution)) {
-        best = Place{cycle, window, new_room};
+      const Place place{cycle, window, room_of_new_op(layer, window, bin)};
+      const double gain = bin.has_ops ? place.room - bin.room() : place.room;
+      const bool is_whole = fits(seconds, place);
+      if (!is_whole && (gain <= problem_.resolution || place.room <= 10 * problem_.resolution)) return;
+      const bool best_is_whole = best && fits(seconds, *best);
+      if (!best || (is_whole && !best_is_whole) ||
+          (is_whole == best_is_whole && gain > most_gain + problem_.resolution)) {
+        best = place;
         most_gain = gain;
-        best_fits = fits;
       }
     });
     return best;
   }
 
-  /// For layers that come out of turn: room for one more op that delays those with more cover.
-  Place widest_place_for_early(std::size_t layer) const {
+  double room_of_new_op(std::size_t layer, Window window, const Bin& bin) const {
+    return problem_.layers[layer].cover[window] + bin.exposed - bin.booked - rules_.op_seconds;
+  }
+
+  /// The window with most room for one more op, which delays those of layers with more cover.
+  Place widest_place_out_of_turn(std::size_t layer) const {
     Place widest;
     for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
       double booked = bin.booked;
@@ -132,18 +182,16 @@ class Walk {
         least = std::min(least, piece->cover - booked);
         booked -= piece->seconds;
       }
-      least = std::min(least, times.cover[window] - booked) + rules_.exposed[window];
-      // An early op shares the link with the ops of both windows.
-      const double load = bins_[cycle][forward_window].booked + bins_[cycle][backward_window].booked;
+      least = std::min(least, times.cover[window] - booked) + bin.exposed;
+      // The op of an early layer shares the link with those of both windows.
+      const auto& [forward, backward] = bins_[cycle];
       const double free =
-          problem_.horizon + rules_.exposed[forward_window] + rules_.exposed[backward_window] - load;
+          problem_.horizon + forward.exposed + backward.exposed - forward.booked - backward.booked;
       const double room = std::min(least, free) - rules_.op_seconds;
       if (room > widest.room + problem_.resolution) widest = {cycle, window, room};
     });
     return widest;
   }
-
-  double room(const Bin& bin, Window window) const { return bin.cover + rules_.exposed[window] - bin.booked; }
 
   template <typename Visit>
   void for_each_bin(const Visit& visit) const {
@@ -158,12 +206,16 @@ class Walk {
     bin.cover = cover;
     bin.has_ops = true;
     // Empty cycles are all alike, so one of them at the end is enough.
-    if (place.cycle + 1 == bins_.size() && bins_.size() < problem_.period) add_empty_cycle();
+    if (place.cycle + 1 == bins_.size() && bins_.size() < max_cycles(problem_)) add_empty_cycle();
   }
 
   void add_empty_cycle() {
-    bins_.emplace_back();
+    bins_.push_back({Bin{.exposed = rules_.exposed[0]}, Bin{.exposed = rules_.exposed[1]}});
     assignment_.emplace_back();
+  }
+
+  double seconds_of(const Segment& segment) const {
+    return (segment.end - segment.begin) * problem_.layers[segment.layer].link_seconds;
   }
 
   /// Takes `seconds` of link time off the begin of a segment.
@@ -174,24 +226,38 @@ class Walk {
     return share;
   }
 
-  void put(const Segment& segment, const Place& place) {
+  bool put_in_new_op(const Segment& segment, const Place& place) {
+    begin_op(place, problem_.layers[segment.layer].cover[place.window]);
+    return put(segment, place);
+  }
+
+  /// @return true
+  bool put(const Segment& segment, const Place& place) {
     const Piece piece = make_piece(problem_, segment, place.window);
     insert(assignment_[place.cycle][place.window], piece);
     bins_[place.cycle][place.window].booked += piece.seconds;
+    return true;
   }
 
   const Problem& problem_;
   const WalkRules& rules_;
+  double pool_;  // seconds of waiting that are left
   std::vector<std::array<Bin, 2>> bins_;
   Assignment assignment_;
+  std::size_t last_rank_ = 0;  // in the backward window, of the last layer that came in turn
 };
 
-/// The walk with the least exposed time, of which the forward window gets a share.
-Assignment fill(const Problem& problem, double forward_share, bool splits_eagerly) {
+/// Who may wait: every forward window, every backward window, or any window that needs it.
+enum class Waiting { forward, backward, pooled };
+
+/// The walk with the least exposed time.
+Assignment fill(const Problem& problem, Waiting waiting, bool splits_eagerly) {
   WalkRules rules{.op_seconds = problem.latency / static_cast<double>(problem.in_flight),
                   .splits_eagerly = splits_eagerly};
   const auto walk = [&](double exposed) {
-    rules.exposed = {forward_share * exposed, (1 - forward_share) * exposed};
+    if (waiting == Waiting::forward) rules.exposed[forward_window] = exposed;
+    if (waiting == Waiting::backward) rules.exposed[backward_window] = exposed;
+    if (waiting == Waiting::pooled) rules.pool = exposed * static_cast<double>(problem.period);
     return Walk(problem, rules).run();
   };
   const double precision = 0.02 * problem.latency + 1e-5 * problem.horizon + problem.resolution;
@@ -221,10 +287,11 @@ Assignment fill(const Problem& problem, double forward_share, bool splits_eagerl
 
 std::vector<Assignment> fill_windows(const Problem& problem) {
   std::vector<Assignment> assignments;
-  for (const double forward_share : {0.0, 1.0}) {
-    for (const bool splits_eagerly : {false, true}) {
-      assignments.push_back(fill(problem, forward_share, splits_eagerly));
-    }
+  for (const bool splits_eagerly : {false, true}) {
+    assignments.push_back(fill(problem, Waiting::pooled, splits_eagerly));
+    if (problem.period > longest_period_with_equal_waits) continue;
+    assignments.push_back(fill(problem, Waiting::forward, splits_eagerly));
+    assignments.push_back(fill(problem, Waiting::backward, splits_eagerly));
   }
   return assignments;
 }

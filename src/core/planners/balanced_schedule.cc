@@ -93,12 +93,16 @@ Schedule local_sgd_schedule(const Problem& problem) {
 }
 
 Schedule equal_count_schedule(const Problem& problem) {
-  Schedule schedule{.cycles = std::vector<TimedCycle>(problem.period), .cost = 0};
+  Schedule schedule;
   std::vector<std::size_t> layers = problem.averaged;
   std::ranges::sort(layers, std::ranges::greater{});
+  std::size_t last_iteration = problem.period;  // of none
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    Cycle& cycle = schedule.cycles[i * problem.period / layers.size()].cycle;
-    insert(cycle[backward_window], make_piece(problem, {.layer = layers[i]}, backward_window));
+    // Cycles are alike, so those without layers need not be kept in between.
+    const std::size_t iteration = i * problem.period / layers.size();
+    if (std::exchange(last_iteration, iteration) != iteration) schedule.cycles.emplace_back();
+    insert(schedule.cycles.back().cycle[backward_window],
+           make_piece(problem, {.layer = layers[i]}, backward_window));
   }
   for (TimedCycle& timed : schedule.cycles) {
     const std::vector<Piece>& pieces = timed.cycle[backward_window];
