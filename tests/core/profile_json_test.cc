@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "core/expect_rejected.h"
-#include "core/test_data.h"
 #include "dreamddp/profile.h"
 
 namespace dreamddp {
