@@ -13,12 +13,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from dreamddp.emulated_link import emulated_link, recent_bookings
@@ -37,7 +38,7 @@ def main() -> None:
     print(f"{'link':>20}  {'what':>24}  {'formula':>10}  {'measured':>10}  ratio")
     for link in LINKS:
         with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(measure, (options.workers, options.rounds, link, folder), nprocs=options.workers)
+            spawn(measure, (options.workers, options.rounds, link, folder), nprocs=options.workers)
 
 
 def measure(rank: int, workers: int, rounds: int, link: tuple[str, str], folder: str) -> None:
@@ -48,7 +49,7 @@ def measure(rank: int, workers: int, rounds: int, link: tuple[str, str], folder:
     )
     for size in SIZES:
         tensor = torch.ones(size, dtype=torch.uint8)
-        report(rank, link, f"all-reduce of {size} B", lambda t=tensor: dist.all_reduce(t), rounds)
+        report(rank, link, f"all-reduce of {size} B", partial(dist.all_reduce, tensor), rounds)
 
     model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.5)

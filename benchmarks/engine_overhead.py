@@ -20,8 +20,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 
 from benchmarks.result_file import write_result
 from dreamddp import DreamDDP, Event, EventKind, Link, Op, Plan, Segment
@@ -40,9 +40,9 @@ def main() -> None:
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result"
-        mp.spawn(measure_overhead, (options.pairs, str(path)), nprocs=1)
+        spawn(measure_overhead, (options.pairs, str(path)), nprocs=1)
         overhead = torch.load(path)
-        mp.spawn(measure_memory, (2, str(path)), nprocs=2)
+        spawn(measure_memory, (2, str(path)), nprocs=2)
         memory = torch.load(path)
     for name, row in overhead.items():
         print(
