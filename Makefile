@@ -36,6 +36,7 @@ cpp_files := $(call find,include src tests examples,'*.h') $(call find,src tests
 linted_sources := $(call find,src/core src/runtime/lane.cc,'*.cc')
 package_files := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(call find,cmake,'*.cmake') $(call find,include src,'*.h') $(call find,src,'*.cc') $(call find,python,'*.py*')
+benchmarks := $(filter-out __init__ result_file,$(basename $(notdir $(wildcard benchmarks/*.py))))
 test_files := $(call find,tests,'*.cc') $(call find,tests,'*.h')
 
 .PHONY: help
@@ -58,7 +59,7 @@ test: setup
 
 .PHONY: bench
 bench: .venv/package
-	$(BIN)/python -m benchmarks $(ARGS)
+	for name in $(benchmarks); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 
 # The environment, step by step; each is done again only when what it depends on has changed.
 

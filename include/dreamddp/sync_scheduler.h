@@ -63,9 +63,10 @@ struct ScheduleRules;
 /// Deadlines are counted in iterations, not in optimizer steps: a step that never comes is made up for when
 /// the next iteration begins.
 ///
-/// The place in the plan advances once per final backward: at step_ends(), or, if no step came, at the next
-/// forward_begins(); until then a further backward belongs to the same iteration. Events between set_accumulating(true) and set_accumulating(false) are those of a
-/// micro-batch that is not the last of its iteration: reads and steps wait, nothing else happens.
+/// The place in the plan advances once per final backward: at step_ends(), or, if no step came, when the next
+/// forward begins; until then a further backward belongs to the same iteration. Events between
+/// set_accumulating(true) and set_accumulating(false) are those of a micro-batch that is not the last of its
+/// iteration: reads and steps wait, nothing else happens.
 ///
 /// An event costs time in proportion to the ops that touch its layer, and allocates nothing once the
 /// buffers have grown to what the plan has in flight. Copies are independent state machines.
@@ -83,12 +84,11 @@ class SyncScheduler {
 
   // The actions that an event returns are valid until the next event.
 
-  /// A training forward of the whole model begins. After a final backward this begins a new iteration: ops
-  /// that follow a step which never came are launched now. forward_begins() does the same where this was not
-  /// called.
+  /// A training forward of the whole model begins. After a final backward this begins a new iteration:
+  /// deadlines at a step that never came are made up for, and ops that follow it are launched.
   const Actions& iteration_begins();
-  /// A training forward is about to read layer l. The first one after a final backward begins a new
-  /// iteration: deadlines at a step that never came are made up for, and ops that follow it are launched.
+  /// A training forward is about to read layer l. Begins a new iteration like iteration_begins(), where that
+  /// was not called.
   const Actions& forward_begins(std::size_t layer);
   /// The forward of layer l has ended.
   const Actions& forward_ends(std::size_t layer);
@@ -121,7 +121,6 @@ class SyncScheduler {
     OpRun run;  ///< the last one that was launched
     int num_in_flight = 0;
     bool released = false;     ///< the result of `run` may be written; never set for carried ops
-    bool is_read = false;      ///< touched by the read that is being answered
     std::uint32_t passed = 0;  ///< a held op's layers, from the first on, whose last read has come
   };
 
@@ -136,6 +135,8 @@ class SyncScheduler {
   template <typename Predicate>
   void settle_where(Predicate is_due);
   void settle_before_read(std::size_t layer, bool in_training);
+  void add_if_due(std::size_t op);
+  void settle_due();
   void settle_at_step(bool ends_iteration);
   void end_iteration();
 
@@ -150,6 +151,8 @@ class SyncScheduler {
   std::int64_t num_launched_ = 0;
   std::vector<OpState> ops_;
   std::vector<OpRun> in_flight_;
+  std::size_t num_held_back_ = 0;  ///< held ops in flight that are not released
+  std::vector<OpRun> due_;         ///< found due at the event that is being answered
   Actions actions_;
   // For every layer, the last iteration in which the event came.
   std::vector<std::int64_t> forward_ended_;

@@ -33,7 +33,7 @@ from dreamddp._core import (
 from dreamddp.torch_version import check_torch_version
 
 if TYPE_CHECKING:
-    from dreamddp.engine import DreamDDP, SyncStats, emulated_link
+    from dreamddp.engine import DreamDDP, SyncStats
 
 check_torch_version()
 
@@ -59,7 +59,6 @@ __all__ = [
     "SyncError",
     "SyncStats",
     "choose_period",
-    "emulated_link",
     "make_plan",
     "planners",
     "simulate",
@@ -71,7 +70,6 @@ __all__ = [
 _LAZY = {
     "DreamDDP": "dreamddp.engine",
     "SyncStats": "dreamddp.engine",
-    "emulated_link": "dreamddp.engine",
 }
 
 

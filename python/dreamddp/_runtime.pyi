@@ -1,6 +1,7 @@
 """The engine that carries plans out, and the emulated link. Needs torch; see src/runtime."""
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -19,7 +20,7 @@ class IterationTimes:
     @property
     def loop_after_seconds(self) -> float: ...
 
-class EngineStatistics:
+class TrainingStatistics:
     """Sums since the last reset."""
 
     @property
@@ -46,6 +47,7 @@ class Engine:
     ) -> None: ...
     def attach(self) -> None: ...
     def detach(self) -> None: ...
+    def close(self) -> None: ...
     def set_plan(self, plan: str, profile: str, *, first_iteration: int, after_backward: bool) -> None: ...
     def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]: ...
     def forward_hook(self, layers: Sequence[int]) -> Callable[..., None]: ...
@@ -65,5 +67,62 @@ class Engine:
     def take_samples(self) -> list[IterationTimes]: ...
     def record(self, num_iterations: int) -> None: ...
     def spans(self) -> list[tuple[int, str, int, int, float, float]]: ...
-    def statistics(self) -> EngineStatistics: ...
+    def statistics(self) -> TrainingStatistics: ...
     def reset_statistics(self) -> None: ...
+
+class LinkStatistics:
+    """What an emulated link of this process has carried."""
+
+    @property
+    def ops(self) -> int:
+        """Number of collectives."""
+    @property
+    def num_bytes(self) -> int:
+        """Sum of their tensors' bytes: what was averaged or sent, not the traffic of a ring."""
+    @property
+    def busy_seconds(self) -> float:
+        """Time in which the link was taken, without latencies."""
+
+class LinkBooking:
+    """A collective on the link. Times are nanoseconds of the machine's steady clock."""
+
+    @property
+    def collective(self) -> str: ...
+    @property
+    def num_bytes(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def ready(self) -> int:
+        """When the last rank had launched it and no rank's link was taken by other groups."""
+    @property
+    def jitter(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def transfer(self) -> int:
+        """The time for which it took the link."""
+    @property
+    def finish(self) -> int: ...
+
+class EmulatedLink:
+    """A link clock of this process."""
+
+    def __init__(
+        self,
+        *,
+        bandwidth_bytes_per_second: float,
+        latency_seconds: float,
+        in_flight: int,
+        jitter_seconds: float,
+        seed: int,
+    ) -> None: ...
+    def statistics(self) -> LinkStatistics: ...
+    def recent(self) -> list[LinkBooking]:
+        """The latest 4096 collectives, oldest first."""
+    def close(self) -> None:
+        """Ends the timer's thread: collectives under way, and later ones, no longer wait for their time."""
+    def backend(
+        self, wrapped: dist.ProcessGroupGloo | dist.Backend, timeout: timedelta, name: str
+    ) -> dist.Backend:
+        """A backend whose collectives are carried out by `wrapped` and take the time that this link needs."""

@@ -58,6 +58,6 @@ def require_equal(descriptions: list[dict[str, Any]], what: str) -> None:
             ours, theirs = descriptions[0].get(key, "nothing"), description.get(key, "nothing")
             if ours != theirs:
                 raise ValueError(
-                    f"ranks disagree on {what}: {key} is {ours} on rank 0 and {theirs} on rank {rank}. Build the "
-                    "same model, with the same arguments, on every rank."
+                    f"ranks disagree on {what}: {key} is {ours} on rank 0 and {theirs} on rank {rank}. "
+                    "Build the same model, with the same arguments, on every rank."
                 )

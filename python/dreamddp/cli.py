@@ -12,7 +12,7 @@ from typing import NoReturn
 import dreamddp
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal's number, as shells report it
+INTERRUPTED = 130  # as shells report it
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of our output has left. What is still buffered must not be flushed into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return FAILED
     except ModuleNotFoundError as error:
         return _fail(f"{error.name} is not installed; this command needs it", FAILED)
     except OSError as error:
@@ -73,8 +73,10 @@ def _run(arguments: list[str]) -> int:
     )
     module.add_arguments(parser)
     args = parser.parse_args(arguments[1:])
-    run: Callable[[argparse.Namespace], Mapping[str, object]] = module.run
+    run: Callable[[argparse.Namespace], Mapping[str, object] | None] = module.run
     result = run(args)
+    if result is None:  # one of several ranks, of which another speaks
+        return DONE
     if args.json:
         print(json.dumps(result, indent=2, allow_nan=False))
     else:

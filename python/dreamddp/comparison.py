@@ -130,6 +130,11 @@ def link_name(bandwidth_bytes_per_second: float | None) -> str:
     return format_bytes_per_second(bandwidth_bytes_per_second)
 
 
+def gap_text(gap: float) -> str:
+    """Never "-0.0%", which rounding errors would give to a plan on its bound."""
+    return f"{round(gap, 3) + 0.0:.1%}"
+
+
 def cases_over(link: Link, cases: Iterable[Case]) -> list[Case]:
     return [case for case in cases if case.link == link]
 
@@ -165,5 +170,5 @@ def advice(best: Case, reference: str) -> str:
     return (
         f"{where}take {best.plan.planner} with period {best.plan.period}: "
         f"{format_seconds(best.iteration_seconds)} per iteration, {change}, "
-        f"{best.simulation.gap:.1%} above the lower bound."
+        f"{gap_text(best.simulation.gap)} above the lower bound."
     )

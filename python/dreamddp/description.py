@@ -25,10 +25,14 @@ def describe(
         description[f"layer '{layer.name}'"] = [
             (tuple(p.shape), str(p.dtype), p.stride(), p.device.type) for p in layer.parameters
         ]
-    return description | arguments | {
-        "plan": None if plan is None else plan.to_json(),
-        "profile": None if profile is None else profile.to_json(),
-    }
+    return (
+        description
+        | arguments
+        | {
+            "plan": None if plan is None else plan.to_json(),
+            "profile": None if profile is None else profile.to_json(),
+        }
+    )
 
 
 def first_due_layer(layers: Sequence[ModelLayer], plan: Plan | None, first_iteration: int) -> str:
@@ -56,6 +60,6 @@ def _check_same(what: str, used: set[str], listed: set[str], layers: Sequence[Mo
     unknown, missing = sorted(used - ours), sorted(ours - listed)
     if unknown or missing:
         raise ValueError(
-            f"{what}: it lists layers that the model lacks ({', '.join(unknown) or 'none'}) and lacks layers that "
-            f"the model has ({', '.join(missing) or 'none'}). Make it for this model."
+            f"{what}: it lists layers that the model lacks ({', '.join(unknown) or 'none'}) and lacks layers "
+            f"that the model has ({', '.join(missing) or 'none'}). Make it for this model."
         )

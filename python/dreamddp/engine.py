@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +46,8 @@ class SyncStats:
 class DreamDDP:
     """Partial local SGD for a model: averages some of its parameters in every iteration, while it computes.
 
-    Attaches in place: the model stays the object it is, with the same keys. Use one instance per model, on every
+    Attaches in place: the model stays the object it is, with the same keys. Use one instance per model, on
+    every
     rank, and run the training loop as before::
 
         sync = DreamDDP(model, optimizer, period="auto")
@@ -63,26 +65,27 @@ class DreamDDP:
     Not thread-safe: use it from the thread that trains.
 
     Args:
-        model: on every rank the same modules, shapes and dtypes. Parameters and buffers are broadcast from rank 0.
-        optimizer: one, or several over parts of the model.
+        model: on every rank the same modules, shapes and dtypes. Parameters and buffers are broadcast from
+        rank 0. optimizer: one, or several over parts of the model.
         period: iterations within which every parameter is averaged at least once; "auto" takes the smallest
             for which the link keeps up.
         planner: the algorithm that makes the plan; see `dreamddp.planners()`.
         plan: a plan, or the path of a plan file, instead of period and planner.
         profile: a measured profile of this model; saves measuring it.
-        link: the link; saves measuring it. `dreamddp.Link()` without a bandwidth is allowed only with a plan or
-            with planners that do not look at it.
+        link: the link; saves measuring it. `dreamddp.Link()` without a bandwidth is allowed only with a plan
+            or with planners that do not look at it.
         process_group: the ranks that train together; by default all. DreamDDP makes a group of its own from
             them, so that other collectives do not come between its own.
         staging_bytes: size of the staging ring, the only memory it needs.
         timeout: how long a rank waits for the others, in seconds or as a timedelta.
         max_period: the largest period that "auto" may choose.
         first_iteration: the place in the plan to start from; for a training that goes on.
-        profile_iterations: how many iterations to measure before the plan is made; rounded up to whole periods.
+        profile_iterations: how many iterations to measure before the plan is made; rounded up to whole
+        periods.
 
     Raises:
-        ValueError: for arguments out of range, and on all ranks where ranks disagree on model, plan or arguments.
-        SyncError: where a peer is missing.
+        ValueError: for arguments out of range, and on all ranks where ranks disagree on model, plan or
+        arguments. SyncError: where a peer is missing.
     """
 
     def __init__(
@@ -104,8 +107,8 @@ class DreamDDP:
     ) -> None:
         if not dist.is_initialized():
             raise ValueError(
-                "torch.distributed is not initialised: call torch.distributed.init_process_group() first, for "
-                "instance under torchrun"
+                "torch.distributed is not initialised: call torch.distributed.init_process_group() first, "
+                "for instance under torchrun"
             )
         seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
         _check_range("timeout", seconds, 0.1, 1e7)
@@ -113,11 +116,15 @@ class DreamDDP:
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
         ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
         self._group: dist.ProcessGroup = dist.new_group(
-            ranks, timeout=datetime.timedelta(seconds=seconds), use_local_synchronization=process_group is not None
+            ranks,
+            timeout=datetime.timedelta(seconds=seconds),
+            use_local_synchronization=process_group is not None,
         )
 
         def describe() -> dict[str, Any]:
-            self._check_arguments(period, planner, staging_bytes, max_period, first_iteration, profile_iterations)
+            self._check_arguments(
+                period, planner, staging_bytes, max_period, first_iteration, profile_iterations
+            )
             self._layers = find_layers(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
             if self._given_plan is not None:
@@ -131,12 +138,16 @@ class DreamDDP:
                 "max_period": max_period,
                 "profile_iterations": profile_iterations,
             }
-            return description.describe(self._layers, self._given_plan, self._profile, first_iteration, arguments)
+            return description.describe(
+                self._layers, self._given_plan, self._profile, first_iteration, arguments
+            )
 
         descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
         agreement.require_equal(descriptions, "model or arguments")
         if not self._layers:
-            warnings.warn("DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=2)
+            warnings.warn(
+                "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=2
+            )
 
         self._period = period
         self._planner = planner
@@ -160,6 +171,8 @@ class DreamDDP:
             staging_bytes=staging_bytes,
             timeout_seconds=seconds,
         )
+        # Transfers in flight do not keep the interpreter from ending.
+        weakref.finalize(self, self._engine.close)
         if self._layers:
             self._attach()
 
@@ -200,7 +213,8 @@ class DreamDDP:
             self._engine.set_no_sync(self._no_sync_depth > 0)
 
     def finish(self) -> None:
-        """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers. Collective.
+        """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
+        Collective.
 
         Buffers of integers (counters) become the largest over the ranks. Training may go on afterwards.
 
@@ -216,7 +230,8 @@ class DreamDDP:
                 dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self._group)
 
     def detach(self) -> None:
-        """Waits for what is in flight and removes every hook; the model is then as it was before attaching."""
+        """Waits for what is in flight and removes every hook; the model is then as it was before
+        attaching."""
         self._stop_watch()
         self._remove_read_hooks()
         for handle in self._handles:
@@ -247,7 +262,8 @@ class DreamDDP:
         self._engine.record(iterations)
 
     def timeline(self) -> list[Span]:
-        """Spans of this rank recorded so far: compute, waits and the lane's ops, in seconds of a steady clock."""
+        """Spans of this rank recorded so far: compute, waits and the lane's ops, in seconds of a steady
+        clock."""
         return [
             Span(SpanKind(kind), name, rank=rank, iteration=iteration, begin_seconds=begin, end_seconds=end)
             for kind, name, rank, iteration, begin, end in self._engine.spans()
@@ -276,8 +292,10 @@ class DreamDDP:
         first_iteration: int,
         profile_iterations: int,
     ) -> None:
-        if period != "auto":
+        if isinstance(period, int):
             _check_range("period", period, 1, 1_000_000)
+        elif period != "auto":
+            raise ValueError(f"period: got {period!r}; expected a whole number of at least 1, or 'auto'")
         names = [name for name, _ in _core.planners()]
         if planner not in names:
             raise ValueError(f"planner: got {planner!r}; expected one of {', '.join(names)}")
@@ -401,6 +419,9 @@ class DreamDDP:
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
         assert self._order is not None
         reads = profiling.untimed_profile(self._order, self._layers, plan.layers)
+        reverse = Profile(reads.layers)
+        if reads.backward_order and _is_valid(plan, reverse):
+            reads = reverse  # any order is safe at run time; the plan's own is the one it was made for
         self._engine.set_plan(
             plan.to_json(),
             reads.to_json(),
@@ -419,6 +440,14 @@ class DreamDDP:
         if self._profile is None or self._link is None or self._plan is None or self._profile_end is not None:
             return None
         return _core.simulate(self._plan, self._profile, self._link).iteration_seconds
+
+
+def _is_valid(plan: Plan, profile: Profile) -> bool:
+    try:
+        _core.validate_plan(plan, profile)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_range(name: str, value: float, least: float, most: float) -> None:

@@ -25,11 +25,14 @@ COLD_ITERATIONS = 3
 """Iterations after attaching that no profile counts: caches, allocators and thread pools are cold."""
 
 
-def untimed_profile(order: ReadOrder, layers: Sequence[ModelLayer], names: Sequence[str] | None = None) -> Profile:
+def untimed_profile(
+    order: ReadOrder, layers: Sequence[ModelLayer], names: Sequence[str] | None = None
+) -> Profile:
     """The agreed reads as a profile without times.
 
     Args:
-        names: layers and their order, where a plan dictates them; else the loop and then the order of first reads.
+        names: layers and their order, where a plan dictates them; else the loop and then the order of first
+        reads.
 
     Raises:
         ValueError: naming layers that the model has and `names` lacks.
@@ -39,8 +42,8 @@ def untimed_profile(order: ReadOrder, layers: Sequence[ModelLayer], names: Seque
     missing = [name for name in sizes if name not in listed]
     if missing:
         raise ValueError(
-            f"the plan lacks layers that the model has: {', '.join(missing)}. Make the plan from a profile of "
-            "this model."
+            f"the plan lacks layers that the model has: {', '.join(missing)}. Make the plan from a "
+            "profile of this model."
         )
     index = {name: i for i, name in enumerate(listed)}
     profile_layers = []
@@ -76,9 +79,15 @@ def median_times(samples: Sequence[IterationTimes]) -> LayerTimes:
         ValueError: for no samples.
     """
     if not samples:
-        raise ValueError("no complete iteration was measured: run forward, backward and step before profiling ends")
-    forward = [statistics.median(values) for values in zip(*(s.forward_seconds for s in samples), strict=True)]
-    backward = [statistics.median(values) for values in zip(*(s.backward_seconds for s in samples), strict=True)]
+        raise ValueError(
+            "no complete iteration was measured: run forward, backward and step before profiling ends"
+        )
+    forward = [
+        statistics.median(values) for values in zip(*(s.forward_seconds for s in samples), strict=True)
+    ]
+    backward = [
+        statistics.median(values) for values in zip(*(s.backward_seconds for s in samples), strict=True)
+    ]
     forward[0] += statistics.median(s.loop_before_seconds for s in samples)
     backward[0] += statistics.median(s.loop_after_seconds for s in samples)
     return LayerTimes(forward, backward, statistics.median(s.step_seconds for s in samples))
@@ -97,9 +106,7 @@ def slowest(profile: Profile, times: Sequence[LayerTimes]) -> Profile:
                 last_read=layer.last_read,
             )
         )
-    return Profile(
-        layers, step_seconds=max(t.step for t in times), backward_order=profile.backward_order
-    )
+    return Profile(layers, step_seconds=max(t.step for t in times), backward_order=profile.backward_order)
 
 
 def measure_link(group: dist.ProcessGroup, device: torch.device | None = None) -> Link:
@@ -135,8 +142,8 @@ def measure_link(group: dist.ProcessGroup, device: torch.device | None = None) -
 def fit_link(points: Sequence[tuple[int, float]], workers: int) -> Link:
     """Latency and bandwidth from (bytes, seconds) of all-reduces, the smallest first.
 
-    The slope between the smallest and the largest size gives the bandwidth, what the smallest takes beyond that
-    the latency: small sizes are exact about latency, large ones about bandwidth, and a least-squares fit
+    The slope between the smallest and the largest size gives the bandwidth, what the smallest takes beyond
+    that the latency: small sizes are exact about latency, large ones about bandwidth, and a least-squares fit
     through both would let the error of the largest hide the latency.
     """
     (small, small_seconds), (large, large_seconds) = points[0], points[-1]
@@ -164,8 +171,8 @@ def measure_profile(
         iterations: how many to run; the first ones are cold and do not count.
 
     Returns:
-        The agreed profile, the same on all ranks: the slowest rank in each layer. Model, buffers, optimizer and
-        random state are as before the call.
+        The agreed profile, the same on all ranks: the slowest rank in each layer. Model, buffers, optimizer
+        and random state are as before the call.
 
     Raises:
         ValueError: for fewer than five iterations.

@@ -36,7 +36,11 @@ class ReadHooks:
             first_readers[layer.name].add(index)
             if layer.last_read.kind == LastReadKind.forward:
                 last_readers[reads.last_reader].add(index)
-        tied = {layer.last_read.layer for layer in profile.layers if layer.last_read.kind == LastReadKind.other_backward}
+        tied = {
+            layer.last_read.layer
+            for layer in profile.layers
+            if layer.last_read.kind == LastReadKind.other_backward
+        }
         for index in tied:
             name = profile.layers[index].name
             if name not in order.layers:
@@ -65,7 +69,8 @@ class TiedReader:
         self._layer = layer
         self._expected = 0
 
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
         if not torch.is_grad_enabled():
             return
         for leaf in tree_leaves((args, kwargs)):

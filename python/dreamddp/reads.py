@@ -35,7 +35,8 @@ class LayerReads:
 
 @dataclass
 class Reader:
-    """A module that reads a tied layer of another module: its backward is over when its inputs have gradients."""
+    """A module that reads a tied layer of another module: its backward is over when its inputs have
+    gradients."""
 
     name: str
     first_call: int
@@ -57,12 +58,12 @@ class AgreedReads:
 class ReadWatch(TorchDispatchMode):
     """Watches every operator of one forward and backward.
 
-    Start it in a forward pre-hook of the model, stop it on the same thread after the backward and before the optimizer
-    step. Not thread-safe.
+    Start it in a forward pre-hook of the model, stop it on the same thread after the backward and before the
+    optimizer step. Not thread-safe.
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[ModelLayer]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.layers = {layer.name: LayerReads(layer.name) for layer in layers}
         self.reader_ends: dict[str, int] = {}
         self.first_calls: dict[str, int] = {}
@@ -72,7 +73,9 @@ class ReadWatch(TorchDispatchMode):
         self._stack: list[str] = [layer_name("")]
         self._names = {module: layer_name(name) for name, module in model.named_modules()}
         self._owner = {
-            parameter.untyped_storage().data_ptr(): layer.name for layer in layers for parameter in layer.parameters
+            parameter.untyped_storage().data_ptr(): layer.name
+            for layer in layers
+            for parameter in layer.parameters
         }
         self._handles: list[RemovableHandle] = []
         for module in self._names:
@@ -83,19 +86,20 @@ class ReadWatch(TorchDispatchMode):
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(self._on_gradient(self.layers[layer.name]))
                 )
-        self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self.__exit__(None, None, None)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _tick(self) -> int:
         self._time += 1
         return self._time
 
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+    # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
         name = self._names[module]
         self._stack.append(name)
         self.first_calls.setdefault(name, self._tick())
@@ -148,7 +152,9 @@ def _makes_view(func: Any) -> bool:
     return bool(returns) and returns[0].alias_info is not None and not returns[0].alias_info.is_write
 
 
-def last_read(reads: LayerReads, watch: ReadWatch) -> Literal["backward", "forward"] | tuple[Literal["backward"], str]:
+def last_read(
+    reads: LayerReads, watch: ReadWatch
+) -> Literal["backward", "forward"] | tuple[Literal["backward"], str]:
     """The earliest event that is known to come after the last read of a layer."""
     if reads.last_backward_read == NEVER and reads.first_read != NEVER and reads.backward_end != NEVER:
         return "forward"
@@ -193,38 +199,37 @@ class ReadOrder:
 
 
 def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
-    """Merges what the ranks saw: the most cautious last read, all readers, the order of the first rank that read.
+    """Merges what the ranks saw: the most cautious last read, all readers, and the order of rank 0.
 
-    A layer that no rank read comes last, with the end of the backward as its last read.
+    A layer that rank 0 did not read stands behind the one in front of it among the model's modules; the
+    backward is then taken to run in reverse.
     """
     agreed: dict[str, AgreedReads] = {}
-    first: dict[str, tuple[int, int, int]] = {}
-    ends: dict[str, tuple[int, int, int]] = {}
     for index, (reads, _) in enumerate(observed[0].layers):
-        name = reads.name
-        seen = [
-            (rank, *observation.layers[index])
-            for rank, observation in enumerate(observed)
-            if observation.layers[index][0].first_read != NEVER
-        ]
-        kinds = {kind for _, _, kind in seen}
-        kind = kinds.pop() if len(kinds) == 1 else "backward"
-        readers = tuple(dict.fromkeys(reader for _, layer, _ in seen for reader in layer.readers))
-        last_readers = {layer.last_reader for _, layer, _ in seen}
-        if kind == "forward" and len(last_readers) != 1:
-            kind = "backward"
-        agreed[name] = AgreedReads(name, kind, readers, last_readers.pop() if len(last_readers) == 1 else "")
-        first[name] = min(
-            ((rank, layer.first_read, index) for rank, layer, _ in seen), default=(len(observed), 0, index)
-        )
-        ends[name] = min(
-            ((rank, layer.backward_end, -index) for rank, layer, _ in seen if layer.backward_end != NEVER),
-            default=(len(observed), 0, -index),
-        )
-    for name in {kind.last_read[1] for kind in agreed.values() if isinstance(kind.last_read, tuple)}:
+        seen = [o.layers[index] for o in observed if o.layers[index][0].first_read != NEVER]
+        kinds = {kind for _, kind in seen}
+        last_readers = {layer.last_reader for layer, _ in seen}
+        last = kinds.pop() if len(kinds) == 1 else "backward"
+        if last == "forward" and len(last_readers) != 1:
+            last = "backward"
+        readers = tuple(dict.fromkeys(reader for layer, _ in seen for reader in layer.readers))
+        agreed[reads.name] = AgreedReads(reads.name, last, readers, min(last_readers, default=""))
+
+    forward: dict[str, tuple[int, int]] = {}
+    backward: dict[str, int] = {}
+    previous = NEVER
+    for index, (reads, _) in enumerate(observed[0].layers):
+        previous = previous if reads.first_read == NEVER else reads.first_read
+        forward[reads.name] = (previous, index)
+        backward[reads.name] = reads.backward_end
+    for name in sorted(
+        {reads.last_read[1] for reads in agreed.values() if isinstance(reads.last_read, tuple)}
+    ):
         reader = next(o.readers[name] for o in observed if name in o.readers)
-        first.setdefault(name, (0, reader.first_call, -1))
-        ends.setdefault(name, (0, reader.backward_end, 1))
-    forward = tuple(sorted(first, key=lambda name: first[name]))
-    backward = tuple(sorted(ends, key=lambda name: ends[name]))
-    return ReadOrder(agreed, forward, backward)
+        if name not in forward:
+            forward[name] = (reader.first_call, NEVER)
+        backward[name] = reader.backward_end
+    forward_order = tuple(sorted(forward, key=lambda name: forward[name]))
+    if NEVER in backward.values():
+        return ReadOrder(agreed, forward_order, forward_order[::-1])
+    return ReadOrder(agreed, forward_order, tuple(sorted(backward, key=lambda name: backward[name])))

@@ -85,7 +85,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="K", help="ranks that compute at the same time; default 1"
     )
-    parser.add_argument("--iterations", type=int, metavar="N", default=12, help="timed; default %(default)s")
+    parser.add_argument("--iterations", type=int, metavar="N", default=15, help="default %(default)s")
     parser.add_argument("-o", "--output", metavar="FILE", default="profile.json", help="default %(default)s")
 
 

@@ -53,18 +53,19 @@ void bind_engine(py::module_& module) {
       .def_readonly("loop_before_seconds", &IterationTimes::loop_before_seconds)
       .def_readonly("loop_after_seconds", &IterationTimes::loop_after_seconds);
 
-  py::class_<EngineStatistics>(module, "EngineStatistics", "Sums since the last reset.")
-      .def_readonly("iterations", &EngineStatistics::iterations)
-      .def_readonly("seconds", &EngineStatistics::seconds)
-      .def_readonly("exposed_seconds", &EngineStatistics::exposed_seconds)
-      .def_readonly("ops", &EngineStatistics::ops)
-      .def_readonly("num_bytes", &EngineStatistics::num_bytes);
+  py::class_<TrainingStatistics>(module, "TrainingStatistics", "Sums since the last reset.")
+      .def_readonly("iterations", &TrainingStatistics::iterations)
+      .def_readonly("seconds", &TrainingStatistics::seconds)
+      .def_readonly("exposed_seconds", &TrainingStatistics::exposed_seconds)
+      .def_readonly("ops", &TrainingStatistics::ops)
+      .def_readonly("num_bytes", &TrainingStatistics::num_bytes);
 
   py::class_<Engine, EnginePointer>(module, "Engine", "Carries a plan out in a running training.")
       .def(py::init(&make_engine), py::arg("layers"), py::arg("process_group"), py::kw_only(),
            py::arg("staging_bytes"), py::arg("timeout_seconds"))
       .def("attach", &Engine::attach)
       .def("detach", &Engine::detach)
+      .def("close", &Engine::close, py::call_guard<py::gil_scoped_release>())
       .def(
           "set_plan",
           [](Engine& engine, const std::string& plan, const std::string& profile,

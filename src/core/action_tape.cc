@@ -3,29 +3,46 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/schedule_rules.h"
 #include "dreamddp/sync_scheduler.h"
 
 namespace dreamddp {
 namespace {
 
+/// For every iteration of a period, the ops with their launch or their deadline in it.
+Lists ops_by_place(const Plan& plan) {
+  std::vector<std::pair<std::size_t, std::uint32_t>> entries;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const std::int64_t launch = plan.ops[i].launch.iteration;
+    const std::int64_t deadline = plan.ops[i].deadline.iteration % plan.period;
+    entries.emplace_back(launch, static_cast<std::uint32_t>(i));
+    if (deadline != launch) entries.emplace_back(deadline, static_cast<std::uint32_t>(i));
+  }
+  return {static_cast<std::size_t>(plan.period), entries};
+}
+
 class TapeRecorder {
  public:
   TapeRecorder(const Plan& plan, const Profile& profile, std::int64_t first_iteration)
-      : profile_(profile),
+      : plan_(plan),
+        profile_(profile),
+        ops_by_place_(ops_by_place(plan)),
+        is_touched_(profile.layers.size()),
         backwards_(backward_sequence(profile)),
         // The plan outlives the recorder, so nothing has to keep it alive.
         scheduler_(std::shared_ptr<const Plan>(std::shared_ptr<const Plan>(), &plan), profile,
                    first_iteration) {}
 
   void run_iteration() {
+    find_touched_layers();
     for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-      take(scheduler_.forward_begins(layer));
+      if (is_touched_[layer]) take(scheduler_.forward_begins(layer));
       compute(profile_.layers[layer].forward_seconds);
-      take(scheduler_.forward_ends(layer));
+      if (is_touched_[layer]) take(scheduler_.forward_ends(layer));
     }
     for (const std::size_t layer : backwards_) {
       compute(profile_.layers[layer].backward_seconds);
-      take(scheduler_.backward_ends(layer));
+      if (is_touched_[layer]) take(scheduler_.backward_ends(layer));
     }
     take(scheduler_.backward_finishes());
     take(scheduler_.step_begins());
@@ -36,7 +53,7 @@ class TapeRecorder {
 
   void begin_tape() {
     tape_ = {};
-    tape_.steps.reserve(2 * scheduler_.plan().ops.size());
+    tape_.steps.reserve(2 * plan_.ops.size());
     compute_seconds_ = 0;
     piece_ = 0;
   }
@@ -47,6 +64,22 @@ class TapeRecorder {
   }
 
  private:
+  /// A layer that no op of this iteration touches need not come, as far as the scheduler is concerned. Most
+  /// are left out, which makes recording several times as fast.
+  void find_touched_layers() {
+    std::ranges::fill(is_touched_, 0);
+    for (const std::uint32_t i :
+         ops_by_place_[static_cast<std::size_t>(scheduler_.iteration() % plan_.period)]) {
+      const Op& op = plan_.ops[i];
+      is_touched_[op.launch.layer] = is_touched_[op.deadline.layer] = 1;
+      for (const Segment& segment : op.segments) {
+        is_touched_[segment.layer] = 1;
+        const LastRead& last_read = profile_.layers[segment.layer].last_read;
+        if (last_read.kind == LastReadKind::other_backward) is_touched_[last_read.layer] = 1;
+      }
+    }
+  }
+
   void compute(double seconds) {
     compute_seconds_ += seconds;
     ++piece_;
@@ -71,7 +104,10 @@ class TapeRecorder {
     }
   }
 
+  const Plan& plan_;
   const Profile& profile_;
+  Lists ops_by_place_;
+  std::vector<char> is_touched_;  ///< layers, in this iteration
   std::vector<std::size_t> backwards_;
   SyncScheduler scheduler_;
   ActionTape tape_;

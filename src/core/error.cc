@@ -7,7 +7,8 @@ namespace dreamddp {
 void reject(const BadInput& input) {
   std::string text = input.field + ": got " + input.value + "; expected " + input.allowed + ".";
   if (!input.remedy.empty()) {
-    text += " " + input.remedy + (input.remedy.back() == '.' ? "" : ".");
+    const char last = input.remedy.back();
+    text += " " + input.remedy + (last == '.' || last == '?' ? "" : ".");
   }
   // Values are quoted as given, in any encoding; Python can only show UTF-8.
   throw std::invalid_argument(to_utf8(text));

@@ -36,6 +36,9 @@ bool is_marked(const Json& value) {
 }  // namespace
 
 JsonDocument read_json(std::string_view text, std::string_view what) {
+  if (text.empty()) {
+    reject({place_in_text(text, 0, what), "an empty text", "JSON", "Is the file complete?"});
+  }
   MarkedText marked = mark_non_finite(text, what);
   JsonDocument document;
   std::vector<std::unordered_set<std::string>> seen;  // keys of the objects that are open

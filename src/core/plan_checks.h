@@ -5,6 +5,9 @@
 
 namespace dreamddp {
 
+/// Rejects names of layers that are empty, doubled or not UTF-8, and no layers.
+void validate_layer_names(const Plan& plan);
+
 /// Rejects what is wrong whatever the profile: names, fractions, kinds of events, iterations out of range.
 void validate_alone(const Plan& plan);
 

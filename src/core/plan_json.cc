@@ -120,6 +120,7 @@ Plan parse_plan(std::string_view json) {
     plan.layers.push_back(read_string(layers[l], "layers[" + std::to_string(l) + "]"));
     index_of.emplace(plan.layers.back(), l);
   }
+  validate_layer_names(plan);
   const Json& ops = required(root, "ops", "plan");
   expect_array(ops, "ops");
   plan.ops.reserve(ops.size());

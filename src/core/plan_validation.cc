@@ -25,23 +25,6 @@ std::string layer_range(const Plan& plan) {
   return "a layer from 0 to " + std::to_string(plan.layers.size() - 1);
 }
 
-void validate_names(const Plan& plan) {
-  if (plan.layers.empty()) {
-    reject({"layers", "none", "the names of the profile's layers", ""});
-  }
-  std::unordered_set<std::string_view> seen;
-  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
-    const std::string& name = plan.layers[l];
-    const std::string where = "layers[" + std::to_string(l) + "]";
-    if (name.empty() || !is_utf8(name)) {
-      reject({where, "\"" + name + "\"", "a name of at least one character, in UTF-8", ""});
-    }
-    if (!seen.insert(name).second) {
-      reject({where, "\"" + name + "\" for the second time", "a name of its own for every layer", ""});
-    }
-  }
-}
-
 void validate_segments(const Plan& plan, std::size_t i) {
   const Op& op = plan.ops[i];
   if (op.segments.empty()) {
@@ -154,6 +137,23 @@ void validate_deadline(const Plan& plan, std::size_t i) {
 
 }  // namespace
 
+void validate_layer_names(const Plan& plan) {
+  if (plan.layers.empty()) {
+    reject({"layers", "none", "the names of the profile's layers", ""});
+  }
+  std::unordered_set<std::string_view> seen;
+  for (std::size_t l = 0; l < plan.layers.size(); ++l) {
+    const std::string& name = plan.layers[l];
+    const std::string where = "layers[" + std::to_string(l) + "]";
+    if (name.empty() || !is_utf8(name)) {
+      reject({where, "\"" + name + "\"", "a name of at least one character, in UTF-8", ""});
+    }
+    if (!seen.insert(name).second) {
+      reject({where, "\"" + name + "\" for the second time", "a name of its own for every layer", ""});
+    }
+  }
+}
+
 void validate_alone(const Plan& plan) {
   if (plan.period < 1 || plan.period > longest_period) {
     reject({"period", std::to_string(plan.period), "1 to " + std::to_string(longest_period), ""});
@@ -161,7 +161,7 @@ void validate_alone(const Plan& plan) {
   if (!is_utf8(plan.planner)) {
     reject({"planner", "\"" + plan.planner + "\"", "text in UTF-8", ""});
   }
-  validate_names(plan);
+  validate_layer_names(plan);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     validate_segments(plan, i);
     validate_events(plan, i);

@@ -69,12 +69,9 @@ bool SyncScheduler::next_is_ready() {
 }
 
 void SyncScheduler::launch_next() {
-  const auto predecessors = rules_->predecessors[next_op_];
-  if (std::ranges::any_of(predecessors, [&](std::uint32_t op) { return ops_[op].num_in_flight > 0; }))
-    settle_where([&](const OpRun& run) {
-      return deadline_iteration(run) <= iteration_ &&
-             std::ranges::find(predecessors, static_cast<std::uint32_t>(run.op)) != predecessors.end();
-    });
+  due_.clear();
+  for (const std::uint32_t op : rules_->predecessors[next_op_]) add_if_due(op);
+  settle_due();
 
   OpState& state = ops_[next_op_];
   state.run = {num_launched_++, next_op_, iteration_};
@@ -83,7 +80,10 @@ void SyncScheduler::launch_next() {
   ++state.num_in_flight;
   in_flight_.push_back(state.run);
   actions_.push_back({ActionKind::launch, state.run});
-  if (rules_->ops[next_op_].mode == OpMode::held) release_if_read(next_op_);
+  if (rules_->ops[next_op_].mode == OpMode::held) {
+    ++num_held_back_;
+    release_if_read(next_op_);
+  }
 
   next_passed_ = 0;
   next_op_ = (next_op_ + 1) % ops_.size();
@@ -106,6 +106,7 @@ void SyncScheduler::reopen_read(std::size_t layer) {
 
 void SyncScheduler::end_read(std::size_t layer) {
   read_ended_[layer] = iteration_;
+  if (num_held_back_ == 0) return;
   for (const std::uint32_t op : rules_->writers[layer])
     if (ops_[op].num_in_flight > 0 && !ops_[op].released) release_if_read(op);
 }
@@ -119,12 +120,16 @@ void SyncScheduler::release_if_read(std::size_t op) {
     ++state.passed;
   if (state.passed < layers.size()) return;
   state.released = true;
+  --num_held_back_;
   actions_.push_back({ActionKind::release, state.run});
 }
 
 void SyncScheduler::settle(const OpRun& run) {
   OpState& state = ops_[run.op];
-  if (!state.released) actions_.push_back({ActionKind::release, run});
+  if (!state.released) {
+    actions_.push_back({ActionKind::release, run});
+    if (rules_->ops[run.op].mode == OpMode::held) --num_held_back_;
+  }
   actions_.push_back({ActionKind::wait, run});
   --state.num_in_flight;
 }
@@ -143,19 +148,33 @@ void SyncScheduler::settle_where(Predicate is_due) {
 
 void SyncScheduler::settle_before_read(std::size_t layer, bool in_training) {
   if (in_flight_.empty()) return;
-  const auto writers = rules_->writers[layer];
-  const auto due = in_training ? rules_->due_at_forward[layer] : std::span<const std::uint32_t>();
-  bool any = false;
-  for (const std::uint32_t op : writers)
-    if (ops_[op].num_in_flight > 0 && ops_[op].released) any = ops_[op].is_read = true;
-  for (const std::uint32_t op : due)
-    if (ops_[op].num_in_flight > 0) any = ops_[op].is_read = true;
-  if (!any) return;
-  settle_where([&](const OpRun& run) {
-    return ops_[run.op].is_read && (ops_[run.op].released || deadline_iteration(run) <= iteration_);
-  });
-  for (const std::uint32_t op : writers) ops_[op].is_read = false;
-  for (const std::uint32_t op : due) ops_[op].is_read = false;
+  due_.clear();
+  for (const std::uint32_t op : rules_->writers[layer])
+    if (ops_[op].num_in_flight > 0 && ops_[op].released) due_.push_back(ops_[op].run);
+  if (in_training)
+    for (const std::uint32_t op : rules_->due_at_forward[layer]) add_if_due(op);
+  settle_due();
+}
+
+// A deadline is settled when it comes, so only the oldest run of an op can have reached its own. Every period
+// launches each op once: that tells the oldest run from the last one.
+void SyncScheduler::add_if_due(std::size_t op) {
+  const OpState& state = ops_[op];
+  if (state.num_in_flight == 0) return;
+  const std::int64_t periods_ago = state.num_in_flight - 1;
+  const OpRun oldest{state.run.sequence - periods_ago * static_cast<std::int64_t>(ops_.size()), op,
+                     state.run.iteration - periods_ago * plan_->period};
+  if (deadline_iteration(oldest) <= iteration_) due_.push_back(oldest);
+}
+
+/// Settles the runs in due_, in launch order.
+void SyncScheduler::settle_due() {
+  std::ranges::sort(due_, {}, &OpRun::sequence);
+  due_.erase(std::unique(due_.begin(), due_.end()), due_.end());
+  for (const OpRun& run : due_) {
+    settle(run);
+    in_flight_.erase(std::ranges::lower_bound(in_flight_, run.sequence, {}, &OpRun::sequence));
+  }
 }
 
 void SyncScheduler::settle_at_step(bool ends_iteration) {

@@ -17,9 +17,10 @@
 #include "dreamddp/profile.h"
 #include "dreamddp/sync_scheduler.h"
 #include "runtime/gradient_hooks.h"
-#include "runtime/iteration_marks.h"
 #include "runtime/lane.h"
+#include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
+#include "runtime/training_recorder.h"
 
 namespace c10d {
 class ProcessGroup;
@@ -31,15 +32,6 @@ struct EngineOptions {
   std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
   std::size_t num_slots = 2;                           ///< staging buffers in the ring
   std::chrono::milliseconds timeout{300000};           ///< of one chunk's reduction
-};
-
-/// Sums since the last reset.
-struct EngineStatistics {
-  std::int64_t iterations = 0;  ///< finished by a step
-  double seconds = 0;           ///< from step end to step end
-  double exposed_seconds = 0;   ///< compute waiting for the lane
-  std::int64_t ops = 0;         ///< launched
-  std::int64_t num_bytes = 0;   ///< of parameters in the ops launched
 };
 
 /// One worker's engine.
@@ -62,6 +54,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void attach();
   /// Removes the hooks. Ops in flight go on; call finish() and wait() first to wait for them.
   void detach();
+  /// Removes the hooks and drops what is under way: for the end of the process. Waits for at most
+  /// LaneOptions::grace. Events do nothing afterwards.
+  void close();
 
   /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training).
   /// Layers of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
@@ -111,7 +106,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Spans recorded so far, on the clock of std::chrono::steady_clock.
   std::vector<Span> spans() const;
 
-  EngineStatistics statistics() const;
+  TrainingStatistics statistics() const;
   void reset_statistics();
 
  private:
@@ -121,13 +116,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void on_backward_end();
   void begin_backward();
   void carry_out(const SyncScheduler::Actions& actions);
-  std::unique_ptr<Lane> make_lane(std::vector<std::vector<TensorSlice>> ops,
-                                  std::function<std::string(const Chunk&)> describe);
-  std::int64_t iteration_of(std::int64_t sequence) const;
+  std::unique_ptr<Lane> make_lane(const std::vector<std::vector<TensorSlice>>& ops,
+                                  std::function<std::string(const Chunk&)> describe,
+                                  LaneOptions options) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
-  double compute_now() const;
-  void open_span(SpanKind kind, const std::string& name);
-  void close_span(double now);
 
   const std::vector<LayerParameters> layers_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
@@ -136,14 +128,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   mutable std::mutex mutex_;
   std::unique_ptr<GradientHooks> hooks_;
-  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<const RunningPlan> running_;
   std::unique_ptr<SyncScheduler> scheduler_;
   std::unique_ptr<Lane> lane_;
-  std::vector<std::size_t> plan_layer_;   // of an engine layer
-  std::vector<std::string> layer_names_;  // of the plan
-  std::vector<std::int64_t> op_bytes_;
-  std::int64_t first_op_ = 0;            // the op of the plan that was launched first
-  std::int64_t first_period_start_ = 0;  // iteration at which that op's period began
   std::vector<std::int64_t> pending_waits_;
 
   // The backward that is running.
@@ -165,20 +152,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
 
-  double waited_seconds_ = 0;
-  double waited_at_step_end_ = 0;
-  double last_step_end_ = 0;
-  EngineStatistics statistics_;
-  bool sampling_ = false;
-  IterationMarks marks_{0};
-  std::vector<IterationTimes> samples_;
-
-  mutable std::mutex recorder_mutex_;  // taken after mutex_; the lane's thread takes it alone
-  SpanRecorder recorder_;
-  std::vector<std::string> op_labels_;
-  std::vector<double> op_begins_;  // per op of the plan, on the lane
-  bool recording_ = false;         // this and open_ are guarded by mutex_
-  Span open_;                      // the compute span that is under way
+  TrainingRecorder recorder_;  // guarded by mutex_, but for what the lane calls
 };
 
 }  // namespace dreamddp

@@ -55,7 +55,6 @@ struct Lane::State {
       reject(
           {"num_slots", std::to_string(options.num_slots), "at least 1", "Use 2 or more to overlap chunks."});
     }
-    thread = std::thread([this] { run(); });
   }
 
   // -- Called from any thread.
@@ -118,6 +117,9 @@ struct Lane::State {
     // failure is made known. After a failed reduction nothing is unpacked any more.
     while (!under_way.empty()) complete_oldest();
     if (error) fail(*error);
+    const std::lock_guard lock(mutex);
+    has_ended = true;
+    thread_ends.notify_one();
   }
 
   void carry_out() {
@@ -198,6 +200,8 @@ struct Lane::State {
   mutable std::mutex mutex;  // guards the members up to the next gap
   std::condition_variable op_arrives;
   std::condition_variable op_finishes;
+  std::condition_variable thread_ends;
+  bool has_ended = false;
   std::deque<QueuedOp> queue;  // launched and not begun
   std::set<std::int64_t> unfinished;
   std::optional<std::int64_t> last_launched;
@@ -207,16 +211,23 @@ struct Lane::State {
   std::deque<BegunOp> begun;            // in order; all but the last have been packed
   std::deque<ChunkUnderWay> under_way;  // packed and not waited for, oldest first
   std::size_t next_slot = 0;
-
-  std::thread thread;
 };
 
 Lane::Lane(std::unique_ptr<LaneTransport> transport, LaneOptions options)
-    : state_(std::make_unique<State>(std::move(transport), std::move(options))) {}
+    : state_(std::make_shared<State>(std::move(transport), std::move(options))),
+      thread_([state = state_] { state->run(); }) {}
 
 Lane::~Lane() {
   state_->fail("the lane was closed");
-  state_->thread.join();
+  std::unique_lock lock(state_->mutex);
+  const bool ended =
+      state_->thread_ends.wait_for(lock, state_->options.grace, [this] { return state_->has_ended; });
+  lock.unlock();
+  if (ended) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
 }
 
 void Lane::launch(std::int64_t sequence, std::size_t op) { state_->launch(sequence, op); }

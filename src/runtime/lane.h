@@ -4,12 +4,13 @@
 // unpacks. So its order, its error handling and its threads are tested without torch.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <thread>
 
 namespace dreamddp {
 
@@ -44,6 +45,7 @@ struct LaneOptions {
   /// (end). An exception from them fails the lane.
   std::function<void(std::int64_t sequence, std::size_t op)> op_begins;
   std::function<void(std::int64_t sequence, std::size_t op)> op_ends;
+  std::chrono::milliseconds grace{1000};  ///< how long the destructor waits for chunks under way
 };
 
 /// A worker thread that carries out ops strictly in the order of launch().
@@ -83,7 +85,8 @@ class Lane {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;  // also the thread's: it may outlive the lane
+  std::thread thread_;
 };
 
 }  // namespace dreamddp

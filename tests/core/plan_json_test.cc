@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "core/expect_rejected.h"
-#include "core/random_plan.h"
+#include "core/random_plans.h"
 #include "core/test_data.h"
 #include "dreamddp/plan.h"
 
@@ -43,8 +43,8 @@ TEST(ParsePlan, ReadsEveryField) {
 TEST(ParsePlan, RoundTripsRandomPlans) {
   testing::Random random(3);
   for (int round = 0; round < 300; ++round) {
-    const Profile profile = testing::random_profile(random, testing::uniform(random, 1, 12));
-    const Plan plan = testing::random_valid_plan(random, profile, testing::uniform(random, 1, 8));
+    const Profile profile = testing::random_profile(random, {.max_layers = 12});
+    const Plan plan = testing::random_plan(random, profile, {.max_period = 8, .gradients = 0.2});
     ASSERT_EQ(parse_plan(to_json(plan)), plan);
     ASSERT_EQ(parse_profile(to_json(profile)), profile);
   }
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple{"/layers", "{}", "layers: got an object"},
         std::tuple{"/layers/1", "7", "layers[1]: got 7"},
         std::tuple{"/layers/1", "\"\"", "layers[1]: got \"\""},
-        std::tuple{"/layers/1", "\"wte\"", "one of the plan's layers"},
+        std::tuple{"/layers/1", "\"wte\"", "layers[1]: got \"wte\" for the second time"},
         std::tuple{"/layers/3", "\"wte\"", "layers[3]: got \"wte\" for the second time"},
         std::tuple{"/ops", "", "plan: got no \"ops\""},
         std::tuple{"/ops", "3", "ops: got 3; expected an array"},

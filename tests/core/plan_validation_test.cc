@@ -1,14 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/expect_rejected.h"
-#include "core/random_plan.h"
 #include "dreamddp/plan.h"
 
 namespace dreamddp {
@@ -53,15 +51,6 @@ Plan valid_plan() {
 void expect_invalid(const Plan& plan, std::initializer_list<std::string> parts,
                     const Profile& profile = three_layers()) {
   expect_rejected([&] { validate(plan, profile); }, parts);
-}
-
-TEST(PlanValidation, AcceptsRandomValidPlans) {
-  testing::Random random(5);
-  for (int round = 0; round < 1000; ++round) {
-    const Profile profile = testing::random_profile(random, testing::uniform(random, 1, 10));
-    const Plan plan = testing::random_valid_plan(random, profile, testing::uniform(random, 1, 6));
-    ASSERT_NO_THROW(validate(plan, profile)) << to_json(plan) << to_json(profile);
-  }
 }
 
 TEST(PlanValidation, AcceptsMoreIterationsThanLayersAndOneLayer) {
@@ -252,7 +241,10 @@ TEST(PlanValidation, TakesTenThousandLayers) {
   for (int l = 0; l < 10000; ++l) {
     profile.layers.push_back({"h." + std::to_string(l), 1, 1, 4, 1.0, {}});
   }
-  Plan plan = testing::empty_plan(profile, 4);
+  Plan plan{"test", 4, {}, {}};
+  for (const Layer& layer : profile.layers) {
+    plan.layers.push_back(layer.name);
+  }
   for (int part = 0; part < 4; ++part) {
     for (std::size_t l = 10000; l-- > 0;) {
       plan.ops.push_back(

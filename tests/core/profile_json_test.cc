@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "core/expect_rejected.h"
-#include "core/test_data.h"
 #include "dreamddp/profile.h"
 
 namespace dreamddp {
@@ -254,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // G4: errors of syntax have their position.
 TEST(JsonSyntax, HasLineAndColumn) {
-  expect_rejected([] { parse_profile(""); }, {"profile, line 1, column 1: got unexpected end of input"});
+  expect_rejected([] { parse_profile(""); }, {"profile, line 1, column 1: got an empty text"});
   expect_rejected([] { parse_profile("{\n  \"format\": \"dreamddp-profile/1\",\n  \"step\": 1"); },
                   {"profile, line 3, column 12: got unexpected end of input", "Is the file complete?"});
   expect_rejected([] { parse_profile("{\"format\": x}"); },
@@ -289,7 +290,7 @@ TEST(JsonSyntax, DeepNestingIsRejected) {
 
 TEST(JsonSyntax, BytesThatAreNoTextAreRejected) {
   expect_rejected([] { parse_profile("\xff\xfe{"); }, {"profile, line 1, column 1"});
-  expect_rejected([] { parse_profile("{\"caf\xe9\": 1}"); }, {"profile, line 1, column 6", "UTF-8"});
+  expect_rejected([] { parse_profile("{\"caf\xe9\": 1}"); }, {"profile, line 1, column 7", "UTF-8"});
   expect_rejected([] { parse_profile(std::string("{\"a\0b\": 1}", 10)); }, {"profile, line 1, column 4"});
   expect_rejected([] { parse_profile("{\"a\x7f\": 1}"); }, {"profile, line 1, column 4", "U+007F"});
   expect_rejected([] { parse_profile("{\"a\\u007F\": 1}"); }, {"profile, line 1, column 4", "U+007F"});

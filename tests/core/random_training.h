@@ -10,6 +10,7 @@
 namespace dreamddp::testing {
 
 enum class TrainingEventKind {
+  iteration_begins,
   forward_begins,
   forward_ends,
   backward_ends,
@@ -94,6 +95,7 @@ class RandomTraining {
   }
 
   void add_forward() {
+    if (happens(0.5)) add(Kind::iteration_begins);
     std::vector<std::size_t> layers;
     for (std::size_t layer = 0; layer < backwards_.size(); ++layer) layers.push_back(layer);
     std::vector<std::size_t> open;  // a module that contains the next one ends after it

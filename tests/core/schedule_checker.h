@@ -37,11 +37,12 @@ class ScheduleChecker {
     ends_iteration_ = false;
     Layer& layer = layers_[event.layer];
     switch (event.kind) {
+      case Kind::iteration_begins:
+        begin_iteration_if_due();
+        check_actions(scheduler_.iteration_begins());
+        break;
       case Kind::forward_begins:
-        ends_iteration_ = backward_finished_;
-        if (ends_iteration_) {
-          next_iteration();
-        }
+        begin_iteration_if_due();
         layer.has_begun = true;
         layer.is_read = false;
         check_actions(scheduler_.forward_begins(event.layer));
@@ -145,6 +146,17 @@ class ScheduleChecker {
     std::ranges::fill(layers_, Layer{});
   }
 
+  void begin_iteration_if_due() {
+    ends_iteration_ = backward_finished_;
+    if (ends_iteration_) next_iteration();
+  }
+
+  /// Whether the event ends an iteration in which no step came, and begins the next one.
+  bool makes_up_for_step() const {
+    return ends_iteration_ && (event_.kind == TrainingEventKind::forward_begins ||
+                               event_.kind == TrainingEventKind::iteration_begins);
+  }
+
   void check_actions(const SyncScheduler::Actions& actions) {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const OpRun& run = actions[i].run;
@@ -169,9 +181,8 @@ class ScheduleChecker {
     const Event& launch = op(run).launch;
     const bool is_in_place = !is_gradient(run) && modes_[run.op] == OpMode::in_place;
     if (launch.kind == EventKind::after_step) {
-      const bool begins = event_.kind == TrainingEventKind::forward_begins;
       require(ends_iteration_ && event_.kind != TrainingEventKind::step_begins &&
-                  run.iteration == iteration_ - (begins ? 1 : 0),
+                  run.iteration == iteration_ - (makes_up_for_step() ? 1 : 0),
               "launched before the step");
     } else {
       require(run.iteration == iteration_, "launched in another iteration");
@@ -219,7 +230,7 @@ class ScheduleChecker {
   bool is_needed(const OpRun& run, const SyncScheduler::Actions& actions) const {
     using Kind = TrainingEventKind;
     if (event_.kind == Kind::finish) return true;
-    const std::int64_t ended = iteration_ - (ends_iteration_ && event_.kind == Kind::forward_begins ? 1 : 0);
+    const std::int64_t ended = iteration_ - (makes_up_for_step() ? 1 : 0);
     if (ends_iteration_ && deadline_iteration(run) <= ended) return true;
     if (event_.kind == Kind::step_begins) return !is_carried(run);
     const bool is_read = event_.kind == Kind::forward_begins || event_.kind == Kind::read_begins;

@@ -27,7 +27,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x).unsqueeze(0)
         x, _ = self.attention(x, x, x, need_weights=False)
-        return self.head(functional.linear(x.squeeze(0), self.gate.weight))
+        y: torch.Tensor = self.head(functional.linear(x.squeeze(0), self.gate.weight))
+        return y
 
 
 class TiedEmbedding(nn.Module):
@@ -39,7 +40,8 @@ class TiedEmbedding(nn.Module):
         self.head.weight = self.embedding.weight
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        logits: torch.Tensor = self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        return logits
 
 
 class UntiedEmbedding(nn.Module):
@@ -50,7 +52,8 @@ class UntiedEmbedding(nn.Module):
         self.head = nn.Linear(16, 50)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        logits: torch.Tensor = self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        return logits
 
 
 class Odd(nn.Module):
@@ -63,7 +66,8 @@ class Odd(nn.Module):
         self.head = nn.Linear(8, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(x * self.scale) + self.empty(x).sum()
+        y: torch.Tensor = self.head(x * self.scale) + self.empty(x).sum()
+        return y
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -18,11 +18,12 @@ import faulthandler
 import multiprocessing
 import os
 import pickle
+import signal
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection
@@ -39,7 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # How long the other ranks may go on after the first failure, so that their errors are reported too.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 10.0
+# How long ranks may take to start (imports), and hanging ones to write their stacks.
+START_SECONDS = 120.0
+STACKS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ def run_ranks(
 
     Args:
         function: at module level of an importable module; its result is pickled.
-        timeout: seconds after which all ranks are killed; also the timeout of the group's collectives.
+        timeout: seconds, from when all ranks have started, after which they are killed; also the timeout of
+            the group's collectives.
         env: environment variables, for all ranks or by rank; implies `fresh`.
         fresh: start new interpreters, which also end like any program (exit handlers, destructors).
         init: create the default process group (Gloo) around the call.
@@ -100,6 +105,7 @@ def run_ranks(
                 job = _Job(function, args, rank, world_size, timeout, folder, init)
                 variables = env(rank) if callable(env) else env or {}
                 running.append(_start(context, job, variables))
+            _wait_for_starts(running)
             return _collect(running, timeout, frozenset(may_vanish), Path(folder))
         finally:
             for process, receiver in running:
@@ -124,6 +130,15 @@ def _start(context: SpawnContext | ForkServerContext, job: _Job, variables: Mapp
     return process, receiver
 
 
+def _wait_for_starts(running: list[_Running]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    for rank, (_, receiver) in enumerate(running):
+        if not receiver.poll(max(0.0, deadline - time.monotonic())):
+            raise RanksFailed({rank: f"did not start within {START_SECONDS:g} s"})
+        with suppress(EOFError):  # it died before; that is found when its result is collected
+            receiver.recv_bytes()
+
+
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
@@ -140,13 +155,16 @@ def _collect(running: list[_Running], timeout: float, may_vanish: frozenset[int]
     failures: dict[int, str] = {}
     sentinels = {process.sentinel: rank for rank, (process, _) in enumerate(running)}
     receivers = {receiver: rank for rank, (_, receiver) in enumerate(running)}
-    # The ranks write their stacks at `timeout`, before they are killed.
-    deadline = time.monotonic() + timeout + 1.0
+    deadline = time.monotonic() + timeout
+    verdict = f"did not end within {timeout:g} s"
     while sentinels:
         ready = connection.wait([*receivers, *sentinels], max(0.0, deadline - time.monotonic()))
         if not ready:
-            for rank in sentinels.values():
-                failures.setdefault(rank, _stacks(folder, rank, timeout))
+            late = [rank for rank in sentinels.values() if rank not in failures]
+            stacks = _stacks(
+                [running[rank][0] for rank in late], [_stacks_path(folder, rank) for rank in late]
+            )
+            failures |= {rank: f"{verdict}\n{text}" for rank, text in zip(late, stacks, strict=True)}
             break
         for receiver in [item for item in ready if item in receivers]:
             _receive(receivers.pop(receiver), receiver, results, failures)
@@ -161,8 +179,9 @@ def _collect(running: list[_Running], timeout: float, may_vanish: frozenset[int]
                 results[rank] = Vanished(process.exitcode or 0)
             elif rank not in failures and (process.exitcode != 0 or rank not in results):
                 failures[rank] = f"ended with exit code {process.exitcode}"
-        if failures:
-            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        if failures and deadline > time.monotonic() + GRACE_SECONDS:
+            deadline = time.monotonic() + GRACE_SECONDS
+            verdict = f"did not end within {GRACE_SECONDS:g} s of the first failure"
     if failures:
         raise RanksFailed(failures)
     return [results[rank] for rank in range(len(running))]
@@ -179,22 +198,33 @@ def _receive(rank: int, receiver: _Pipe, results: dict[int, object], failures: d
         failures[rank] = value
 
 
-def _stacks(folder: Path, rank: int, timeout: float) -> str:
-    path = folder / f"stacks-{rank}"
-    text = path.read_text() if path.exists() else ""
-    return f"did not end within {timeout:g} s\n{text}"
+def _stacks_path(folder: str | Path, rank: int) -> Path:
+    return Path(folder) / f"stacks-{rank}"
+
+
+def _stacks(processes: list[BaseProcess], paths: list[Path]) -> list[str]:
+    """Makes hanging processes write the stacks of their threads."""
+    for process in processes:
+        if process.pid is not None:
+            os.kill(process.pid, signal.SIGUSR1)
+    deadline = time.monotonic() + STACKS_SECONDS
+    while time.monotonic() < deadline and not all(path.stat().st_size for path in paths):
+        time.sleep(0.05)
+    time.sleep(0.05)  # what has begun to be written is soon complete
+    return [path.read_text() for path in paths]
 
 
 def _rank_main(pickled_job: bytes, sender: _Pipe) -> None:
     job: _Job = pickle.loads(pickled_job)
-    with open(Path(job.folder) / f"stacks-{job.rank}", "w") as stacks:
-        faulthandler.dump_traceback_later(job.timeout, file=stacks)
+    with _stacks_path(job.folder, job.rank).open("w") as stacks:
+        faulthandler.register(signal.SIGUSR1, file=stacks)
+        sender.send_bytes(b"started")
         try:
             answer = pickle.dumps((True, _call(job)))
         except BaseException:
             answer = pickle.dumps((False, traceback.format_exc()))
         sender.send_bytes(answer)
-        faulthandler.cancel_dump_traceback_later()
+        faulthandler.unregister(signal.SIGUSR1)
 
 
 def _call(job: _Job) -> object:
@@ -212,6 +242,8 @@ def _call(job: _Job) -> object:
         world_size=job.world_size,
         timeout=timedelta(seconds=job.timeout),
     )
+    # A rank that ends at once must not close connections which others are still making.
+    dist.barrier()
     try:
         return job.function(job.rank, *job.args)
     finally:

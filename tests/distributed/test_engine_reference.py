@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from dreamddp import DreamDDP, Link, Plan, Profile, make_plan
 from dreamddp.profiling import untimed_profile
@@ -24,10 +21,9 @@ def build(name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def train(rank: int, name: str, plan_text: str | None, iterations: int, arguments: dict[str, object]) -> tuple[State, str]:
+def train(rank: int, name: str, plan_text: str, iterations: int) -> tuple[State, str]:
     model, optimizer = build(name)
-    plan = None if plan_text is None else Plan.from_json(plan_text)
-    sync = DreamDDP(model, optimizer, plan=plan, **arguments)
+    sync = DreamDDP(model, optimizer, plan=Plan.from_json(plan_text))
     for iteration in range(iterations):
         loss_of(name, model, batch_for(name, rank, iteration)).backward()
         optimizer.step()
@@ -53,7 +49,7 @@ def test_two_ranks_equal_the_reference(name: str, planner: str) -> None:
     profile = Profile.from_json(run_ranks(found_profile, 2, name)[0])
     link = Link(bandwidth_bytes_per_second=1e6, workers=2)
     plan = make_plan(planner, profile, link, period=3)
-    results = run_ranks(train, 2, name, plan.to_json(), 20, {})
+    results = run_ranks(train, 2, name, plan.to_json(), 20)
     expected = reference(name, plan, 2, 20)
     for (state, _), wanted in zip(results, expected, strict=True):
         assert state.keys() == wanted.keys()

@@ -14,6 +14,8 @@ import pytest
 
 from dreamddp.training.launcher import Message, RankContext, WorkerFailed, run_workers
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def reports(context: RankContext, value: int) -> None:
     context.emit({"kind": "result", "value": value + context.rank, "workers": context.workers})

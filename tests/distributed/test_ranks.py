@@ -32,6 +32,12 @@ def sleeps_on_one(rank: int) -> None:
         time.sleep(600)
 
 
+def raises_or_sleeps(rank: int) -> None:
+    if rank == 0:
+        raise ValueError("first")
+    time.sleep(600)
+
+
 def reads_variable(rank: int) -> tuple[int, str]:
     return hash("x"), os.environ["NAME_OF_RANK"]
 
@@ -55,6 +61,15 @@ def test_death_is_a_failure_unless_allowed() -> None:
 def test_late_rank_is_killed_and_its_stack_shown() -> None:
     with pytest.raises(RanksFailed, match=r"did not end within 2 s(.|\n)*sleeps_on_one"):
         run_ranks(sleeps_on_one, 2, timeout=2, init=False)
+
+
+def test_rank_that_hangs_after_a_failure_is_reported_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.distributed.ranks.GRACE_SECONDS", 0.5)
+    with pytest.raises(RanksFailed) as error:
+        run_ranks(raises_or_sleeps, 2, init=False)
+    assert "ValueError: first" in error.value.failures[0]
+    assert "of the first failure" in error.value.failures[1]
+    assert "raises_or_sleeps" in error.value.failures[1]
 
 
 def test_each_rank_may_have_its_own_environment() -> None:

@@ -108,7 +108,7 @@ CASES = [
     ("simulate good.json", "PLAN"),
     ("simulate good.json missing.json", "missing.json: No such file"),
     ("simulate good.json good.json", "good.json: "),
-    ("simulate good.json plan-without-ops.json", "'"),
+    ("simulate good.json plan-without-ops.json", "a, b"),
     ("simulate good.json plan-of-others.json", "'x'"),
     ("compare good.json --planners balanced,,ssgd", "--planners"),
     ("compare good.json --planners slow", "--planners: got 'slow'"),

@@ -64,6 +64,13 @@ def test_unknown_names_are_attribute_errors() -> None:
         dreamddp.DreamDPP  # noqa: B018
 
 
+def test_what_trains_is_found_on_first_use() -> None:
+    from dreamddp.engine import DreamDDP, SyncStats
+
+    assert dreamddp.DreamDDP is DreamDDP
+    assert dreamddp.SyncStats is SyncStats
+
+
 def test_every_public_name_is_listed() -> None:
     assert set(dreamddp.__all__) <= set(dir(dreamddp))
 
@@ -173,10 +180,10 @@ def test_read_errors_name_the_path(tmp_path: Path) -> None:
     missing = tmp_path / "missing.json"
     with pytest.raises(FileNotFoundError) as missing_info:
         Profile.load(missing)
-    assert missing_info.value.filename == missing
+    assert missing_info.value.filename == str(missing)
     with pytest.raises(IsADirectoryError) as folder_info:
         Plan.load(tmp_path)
-    assert folder_info.value.filename == tmp_path
+    assert folder_info.value.filename == str(tmp_path)
     latin = tmp_path / "latin.json"
     latin.write_bytes(b'{"name": "caf\xe9"}')
     with pytest.raises(ValueError, match=r"latin\.json: not a UTF-8 text file \(first bad byte at 13\)"):

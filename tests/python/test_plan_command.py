@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamddp import Link, Plan, Profile, choose_period, planners
+from dreamddp import Layer, Link, Plan, Profile, choose_period, planners
 from dreamddp._core import validate_plan
 from tests.python.conftest import RunCommand
 from tests.python.test_simulate_command import KEYS
@@ -74,3 +74,26 @@ def test_the_table_is_for_people(profile_file: Path, command: RunCommand) -> Non
     assert outcome.status == 0
     for text in ("local-sgd, period 2", "28.5 ms", "planning"):
         assert text in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_bytes"),
+    [(1, 12_000_000_000), (3, 10**12), (2, 0), (10_000, 4096)],
+    ids=["one layer of 3e9 elements", "1e12 bytes in a layer", "no bytes", "10000 layers"],
+)
+def test_odd_sizes(num_layers: int, num_bytes: int, tmp_path: Path, command: RunCommand) -> None:
+    layers = [
+        Layer(f"l{i}", forward_seconds=1e-3, backward_seconds=2e-3, num_bytes=num_bytes)
+        for i in range(num_layers)
+    ]
+    profile, output = tmp_path / "profile.json", tmp_path / "plan.json"
+    Profile(layers).save(profile)
+    # More iterations than layers, in all cases but the last.
+    arguments = ["--period", "7", "--bandwidth", "1GB/s", "--latency", "0.1ms", "-o", output, "--json"]
+    result = command("plan", profile, *arguments).result
+    validate_plan(Plan.load(output), Profile.load(profile))
+    assert result["compute_seconds"] == pytest.approx(3e-3 * num_layers, rel=1e-9)
+    assert result["iteration_seconds"] >= result["bound_seconds"] * (1 - 1e-9)
+    # Each byte once in a period, over a ring of two.
+    assert result["bytes_per_iteration"] == pytest.approx(num_bytes * num_layers / 7, rel=1e-9)
+    assert result["link_seconds"] == pytest.approx(num_bytes * num_layers / 7 / 1e9, rel=1e-9)

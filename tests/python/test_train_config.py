@@ -126,7 +126,7 @@ def test_broken_torchrun_variables_are_named(changes: dict[str, Any], name: str)
         TorchrunRank.from_environment(environment)
 
 
-@pytest.mark.parametrize("flag", ["--workers=0", "--iterations=0", "--batch-size=0", "--model=none"])
+@pytest.mark.parametrize("flag", ["--workers=0", "--iterations=4", "--batch-size=0", "--model=none"])
 def test_profile_refuses_what_is_out_of_range(flag: str) -> None:
     parser = argparse.ArgumentParser()
     add_profile_arguments(parser)

@@ -3,6 +3,7 @@
 import argparse
 
 from dreamddp._core import Link, parse_bytes_per_second, parse_seconds
+from dreamddp.commands.whole_number import whole_number
 
 
 def add_link_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +16,13 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--latency", metavar="TIME", default="0s", help="added to every op; default %(default)s"
     )
-    group.add_argument("--workers", metavar="K", type=int, default=2, help="default %(default)s")
+    group.add_argument("--workers", metavar="K", type=whole_number, default=2, help="default %(default)s")
     group.add_argument(
-        "--in-flight", metavar="M", type=int, default=1, help="ops on the link at once; default %(default)s"
+        "--in-flight",
+        metavar="M",
+        type=whole_number,
+        default=1,
+        help="ops on the link at once; default %(default)s",
     )
 
 

@@ -11,6 +11,9 @@ from dreamddp._core import (
     parse_num_bytes,
     planners,
 )
+from dreamddp.commands.whole_number import whole_number
+
+_LARGEST_PERIOD = 1_000_000
 
 
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +26,7 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-delay",
         metavar="D",
-        type=int,
+        type=whole_number,
         default=0,
         help="optimizer steps that a carried average may cross; default %(default)s: none are carried",
     )
@@ -44,10 +47,9 @@ def period_from(text: str, profile: Profile, link: Link, field: str) -> int:
     """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
     if text == "auto":
         return choose_period(profile, link)
-    try:
-        period = int(text)
-    except ValueError:
-        period = 0
-    if period < 1:
-        raise ValueError(f"{field}: got {text!r}; expected a whole number of at least 1, or auto.")
+    period = int(text) if text.isdecimal() else 0
+    if not 1 <= period <= _LARGEST_PERIOD:
+        raise ValueError(
+            f"{field}: got {text!r}; expected a whole number from 1 to {_LARGEST_PERIOD}, or auto."
+        )
     return period

@@ -1,4 +1,4 @@
-"""`dreamddp profile`: the arguments and the work are those of dreamddp.trainer, which imports torch."""
+"""`dreamddp profile`: the arguments and the work are those of dreamddp.trainer."""
 
 import argparse
 
@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_profile_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> dict[str, object]:
+def run(args: argparse.Namespace) -> dict[str, object] | None:
     return run_profile(args)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from dreamddp._core import Plan, Simulation, format_num_bytes, format_seconds
+from dreamddp.comparison import gap_text
 
 Row = dict[str, object]
 
@@ -34,7 +35,9 @@ def text_of(row: Mapping[str, object], key: str) -> str:
     if isinstance(value, int | float) and "bytes" in key:
         return format_num_bytes(value)
     if isinstance(value, float) and key == "gap":
-        return f"{value:.1%}"
+        return gap_text(value)
+    if isinstance(value, float) and key == "speedup":
+        return f"{value:.2f}x"
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)

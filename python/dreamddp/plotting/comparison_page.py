@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from dreamddp._core import Profile, format_seconds
-from dreamddp.comparison import Case, advice, best_case, cases_over, has_period, link_name, links_of
+from dreamddp.comparison import Case, advice, best_case, cases_over, gap_text, has_period, link_name, links_of
 from dreamddp.plotting.iteration_over_bandwidth import plot_iteration_over_bandwidth
 from dreamddp.plotting.iteration_over_period import plot_iteration_over_period
 from dreamddp.plotting.page import Section, Table, write_page
@@ -14,7 +15,10 @@ _LIMIT = (
     "The dashed line is the limit: the greater of the compute time and the link time, per iteration, of "
     "sending the model once in a period. No plan with this traffic can beat it."
 )
-_TIMELINES = "Above, what a worker computes; below, what is on the link. Drag to zoom, double-click to reset."
+_TIMELINES = (
+    "Above, what a worker computes; below, what is on the link; the iterations of one period, in the steady "
+    "state. Slow planners go on to the right. Drag to zoom; double-click to reset, again to see everything."
+)
 
 
 def write_comparison_page(
@@ -38,9 +42,18 @@ def write_comparison_page(
                 content=plot_iteration_over_bandwidth(profile, cases),
             )
         )
-    sections.append(_timelines(profile, cases, best[0]))
+    sections.append(_timelines(profile, cases, _most_telling(best)))
     sections.append(_numbers(cases, reference))
-    write_page(path, f"Planners for {name}", sections)
+    write_page(path, f"Planners for {Path(name).name}", sections)
+
+
+def _most_telling(best: Sequence[Case]) -> Case:
+    """Over which link to show timelines: the slowest one that can be hidden, where planners differ most."""
+    return min(best, key=lambda case: (_exposed_share(case) > 0.05, -case.speedup))
+
+
+def _exposed_share(case: Case) -> float:
+    return case.simulation.exposed_seconds / case.iteration_seconds
 
 
 def _timelines(profile: Profile, cases: Sequence[Case], best: Case) -> Section:
@@ -79,7 +92,7 @@ def _numbers(cases: Sequence[Case], reference: str) -> Section:
                     f"{case.speedup:.2f}",
                     format_seconds(case.simulation.exposed_seconds),
                     format_seconds(case.simulation.limit_seconds),
-                    f"{case.simulation.gap:.1%}",
+                    gap_text(case.simulation.gap),
                     f"{case.simulation.ops_per_iteration:.3g}",
                 )
                 for case in cases

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-_MOST_COLUMNS = 3
 _ROW_HEIGHT = 360  # pixels
 
 
 def facet_grid(titles: Sequence[str]) -> go.Figure:
     """One plot per title, row by row; all share the y axis."""
-    columns = min(len(titles), _MOST_COLUMNS)
+    columns = _num_columns(len(titles))
     rows = -(-len(titles) // columns)
     figure = make_subplots(
         rows=rows,
@@ -25,6 +24,11 @@ def facet_grid(titles: Sequence[str]) -> go.Figure:
     return figure
 
 
-def facet_position(index: int) -> dict[str, int]:
-    """Of the plot with that index, for a grid of at least one full row."""
-    return {"row": index // _MOST_COLUMNS + 1, "col": index % _MOST_COLUMNS + 1}
+def facet_positions(num_plots: int) -> list[dict[str, int]]:
+    """Row and column of each plot of a grid, for plotly."""
+    columns = _num_columns(num_plots)
+    return [{"row": index // columns + 1, "col": index % columns + 1} for index in range(num_plots)]
+
+
+def _num_columns(num_plots: int) -> int:
+    return 2 if num_plots == 4 else min(num_plots, 3)

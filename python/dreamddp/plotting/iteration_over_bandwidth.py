@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from dreamddp._core import Profile, compute_seconds, format_bytes_per_second, layer_transfer_seconds
+from dreamddp._core import Profile, compute_seconds, layer_transfer_seconds
 from dreamddp.comparison import Case, cases_over, has_period, links_of
-from dreamddp.plotting.facets import facet_grid, facet_position
-from dreamddp.plotting.iteration_lines import add_iteration_lines, set_time_axes
+from dreamddp.plotting.facets import facet_grid, facet_positions
+from dreamddp.plotting.iteration_lines import IterationLines
 from dreamddp.plotting.palette import apply_style
 
 
@@ -17,26 +17,25 @@ def plot_iteration_over_bandwidth(profile: Profile, cases: Sequence[Case]) -> go
     bandwidths = [link.bandwidth_bytes_per_second or 0 for link in links]
     periods = sorted({case.plan.period for case in cases if has_period(case.plan)}) or [1]
     figure = facet_grid([f"period {period}" for period in periods])
-    for index, period in enumerate(periods):
+    apply_style(figure)
+    iteration_lines = IterationLines(figure, cases)
+    compute = compute_seconds(profile)
+    for period, position in zip(periods, facet_positions(len(periods)), strict=True):
         lines: dict[str, list[tuple[float, float]]] = {}
         for link, bandwidth in zip(links, bandwidths, strict=True):
             for case in cases_over(link, cases):
                 if case.plan.period == period or not has_period(case.plan):
                     lines.setdefault(case.plan.planner, []).append((bandwidth, case.iteration_seconds))
-        compute = compute_seconds(profile)
         limit = [
             (bandwidth, max(compute, sum(layer_transfer_seconds(profile, link)) / period))
             for link, bandwidth in zip(links, bandwidths, strict=True)
         ]
-        position = facet_position(index)
-        add_iteration_lines(figure, lines, limit, position)
+        iteration_lines.add(lines, limit, position)
         figure.update_xaxes(
-            title="bandwidth",
+            title="bandwidth (MB/s)",
             type="log",
             tickvals=bandwidths,
-            ticktext=[format_bytes_per_second(bandwidth) for bandwidth in bandwidths],
+            ticktext=[f"{bandwidth / 1e6:g}" for bandwidth in bandwidths],
             **position,
         )
-    apply_style(figure)
-    set_time_axes(figure, cases)
     return figure

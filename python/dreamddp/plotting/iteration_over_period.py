@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from dreamddp._core import Profile, compute_seconds, layer_transfer_seconds
 from dreamddp.comparison import Case, cases_over, has_period, link_name, links_of
-from dreamddp.plotting.facets import facet_grid, facet_position
-from dreamddp.plotting.iteration_lines import add_iteration_lines, set_time_axes
+from dreamddp.plotting.facets import facet_grid, facet_positions
+from dreamddp.plotting.iteration_lines import IterationLines
 from dreamddp.plotting.palette import apply_style
 
 
@@ -15,7 +15,9 @@ def plot_iteration_over_period(profile: Profile, cases: Sequence[Case]) -> go.Fi
     """Planners of gradients have no period: theirs are level lines."""
     links = links_of(cases)
     figure = facet_grid([link_name(link.bandwidth_bytes_per_second) for link in links])
-    for index, link in enumerate(links):
+    apply_style(figure)
+    iteration_lines = IterationLines(figure, cases)
+    for link, position in zip(links, facet_positions(len(links)), strict=True):
         here = cases_over(link, cases)
         periods = sorted({case.plan.period for case in here if has_period(case.plan)}) or [1]
         lines: dict[str, list[tuple[float, float]]] = {}
@@ -24,9 +26,6 @@ def plot_iteration_over_period(profile: Profile, cases: Sequence[Case]) -> go.Fi
             lines.setdefault(case.plan.planner, []).extend((h, case.iteration_seconds) for h in own)
         model_seconds = sum(layer_transfer_seconds(profile, link))
         limit = [(h, max(compute_seconds(profile), model_seconds / h)) for h in periods]
-        position = facet_position(index)
-        add_iteration_lines(figure, lines, limit, position)
+        iteration_lines.add(lines, limit, position)
         figure.update_xaxes(title="period (iterations)", tickvals=periods, **position)
-    apply_style(figure)
-    set_time_axes(figure, cases)
     return figure

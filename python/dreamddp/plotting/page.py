@@ -39,7 +39,9 @@ class Section:
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> None:
     """OSError where the file cannot be written."""
-    body = "\n".join(_section_html(section) for section in sections)
+    body = "\n".join(
+        _section_html(section, f"section-{number}") for number, section in enumerate(sections, 1)
+    )
     scripts = f"<script>{get_plotlyjs()}</script>" if "plotly-graph-div" in body else ""
     write_text_file(
         path,
@@ -51,7 +53,7 @@ def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Sect
     )
 
 
-def _section_html(section: Section) -> str:
+def _section_html(section: Section, name: str) -> str:
     parts = [f"<h2>{html.escape(section.heading)}</h2>"]
     parts += [f"<p>{html.escape(text)}</p>" for text in section.paragraphs]
     if isinstance(section.content, Table):
@@ -62,6 +64,7 @@ def _section_html(section: Section) -> str:
                 section.content,
                 include_plotlyjs=False,
                 full_html=False,
+                div_id=name,  # else random: the same content gives the same page
                 config={"displaylogo": False, "responsive": True},
             )
         )

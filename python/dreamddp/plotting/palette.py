@@ -23,6 +23,9 @@ SPAN_COLOURS = {
     "link": "#e69f00",
 }
 
+# So that what follows without a pause can be told apart, and what is narrow does not fade.
+SPAN_EDGE_COLOURS = {**SPAN_COLOURS, "link": "#b87900"}
+
 LIMIT_COLOUR = "#000000"
 
 

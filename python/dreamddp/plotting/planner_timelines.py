@@ -6,17 +6,24 @@ import plotly.graph_objects as go
 
 from dreamddp._core import Profile, Span, SpanKind, format_seconds, simulate_timeline
 from dreamddp.comparison import Case
-from dreamddp.plotting.palette import SPAN_COLOURS, apply_style
+from dreamddp.plotting.palette import SPAN_COLOURS, SPAN_EDGE_COLOURS, apply_style
+from dreamddp.plotting.time_axis import unit_for
 
 _ROW_HEIGHT = 70  # pixels per planner
-_COMPUTE_ROW, _LINK_ROW = 0.2, -0.2  # offsets from the planner's row
+_COMPUTE_ROW, _LINK_ROW = -0.19, 0.19  # offsets from the planner's row; rows grow downwards
 
 
 def plot_planner_timelines(profile: Profile, cases: Sequence[Case]) -> go.Figure:
-    """As many iterations as the longest period has; shorter periods are repeated."""
+    """As many iterations as the longest period has; shorter periods are repeated.
+
+    At first the axis ends where slow planners would make fast ones too small to see.
+    """
     figure = go.Figure()
     num_iterations = max(case.plan.period for case in cases)
     names = [case.plan.planner for case in cases]
+    totals = [num_iterations * case.iteration_seconds for case in cases]
+    shown_seconds = min(max(totals), 2.5 * min(totals))
+    unit = unit_for(shown_seconds)
     spans: dict[SpanKind, list[tuple[int, Span, float]]] = {kind: [] for kind in SpanKind}
     for row, case in enumerate(cases):
         one_period = list(_merged(simulate_timeline(case.plan, profile, case.link)))
@@ -28,11 +35,14 @@ def plot_planner_timelines(profile: Profile, cases: Sequence[Case]) -> go.Figure
         figure.add_bar(
             orientation="h",
             name=kind.name,
-            base=[1e3 * (span.begin_seconds + shift) for _, span, shift in shown],
-            x=[1e3 * (span.end_seconds - span.begin_seconds) for _, span, _ in shown],
+            base=[unit.per_second * (span.begin_seconds + shift) for _, span, shift in shown],
+            x=[unit.per_second * (span.end_seconds - span.begin_seconds) for _, span, _ in shown],
             y=[row + (_LINK_ROW if kind is SpanKind.link else _COMPUTE_ROW) for row, _, _ in shown],
             width=0.36,
-            marker={"color": SPAN_COLOURS[kind.name], "line": {"width": 0.5, "color": "white"}},
+            marker={
+                "color": SPAN_COLOURS[kind.name],
+                "line": {"width": 0.5, "color": SPAN_EDGE_COLOURS[kind.name]},
+            },
             customdata=[
                 [names[row], span.name, format_seconds(span.end_seconds - span.begin_seconds)]
                 for row, span, _ in shown
@@ -49,19 +59,26 @@ def plot_planner_timelines(profile: Profile, cases: Sequence[Case]) -> go.Figure
     figure.update_yaxes(
         tickvals=list(range(len(cases))),
         ticktext=names,
+        ticklabelstandoff=6,
         range=[len(cases) - 0.5, -0.5],
         fixedrange=True,
         showgrid=False,
         zeroline=False,
     )
-    figure.update_xaxes(title="time (ms)", zeroline=False)
+    figure.update_xaxes(
+        title=f"time ({unit.name})",
+        range=[0, unit.per_second * shown_seconds],
+        zeroline=False,
+        ticks="outside",
+    )
     return figure
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[Span]:
-    """Joins the layers of a forward or backward where nothing waits between them: thousands of bars fewer."""
+    """Joins layers of a forward or backward, and waits, with nothing between them: far fewer bars."""
     open_span: Span | None = None
-    for span in sorted(spans, key=lambda span: (span.kind is SpanKind.link, span.begin_seconds)):
+    lasting = [span for span in spans if span.end_seconds > span.begin_seconds]
+    for span in sorted(lasting, key=lambda span: (span.kind is SpanKind.link, span.begin_seconds)):
         if open_span is not None and _continues(open_span, span):
             open_span = _join(open_span, span)
             continue
@@ -73,11 +90,7 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def _continues(first: Span, second: Span) -> bool:
-    return (
-        first.kind is second.kind
-        and first.kind in (SpanKind.forward, SpanKind.backward)
-        and first.iteration == second.iteration
-    )
+    return first.kind is second.kind is not SpanKind.link and first.iteration == second.iteration
 
 
 def _join(first: Span, second: Span) -> Span:

@@ -13,6 +13,7 @@ from dreamddp._core import planners
 from dreamddp.training.models import MODELS
 
 MAX_WORKERS = 64
+MIN_ITERATIONS = 5
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -103,7 +104,7 @@ class TrainConfig:
     """Sequences per rank and step; at least 1."""
     seed: int = 0
     """Of the initial weights and of the batches; at least 0."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     """Of AdamW; above 0."""
     output: Path
     """The run folder."""
@@ -135,8 +136,8 @@ class ProfileConfig:
     """Ranks that run at the same time; at least 1. The slowest one counts, layer by layer."""
     real_link: bool = False
     """Whether torchrun started the ranks: then the link between them is measured too."""
-    iterations: int = 12
-    """Timed iterations, after the cold ones; at least 1."""
+    iterations: int = 15
+    """How many are run; at least 5, as the first ones are cold and do not count."""
     batch_size: int = 4
     """Sequences per rank and iteration; at least 1."""
     seed: int = 0
@@ -146,8 +147,13 @@ class ProfileConfig:
         check_model(self.model)
         if not 1 <= self.workers <= MAX_WORKERS:
             reject("--workers", self.workers, f"a number from 1 to {MAX_WORKERS}")
-        if self.iterations < 1:
-            reject("--iterations", self.iterations, "a number of at least 1")
+        if self.iterations < MIN_ITERATIONS:
+            reject(
+                "--iterations",
+                self.iterations,
+                f"a number of at least {MIN_ITERATIONS}",
+                "The first ones are cold and do not count.",
+            )
         check_batch(self.batch_size, self.seed)
 
 

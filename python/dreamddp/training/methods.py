@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from dreamddp import DreamDDP, Link, Plan, Profile
-from dreamddp._core import Span, SpanKind
+from dreamddp._core import Span, SpanKind, format_num_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,33 @@ class StepTimes:
     backward_begins: float
     backward_ends: float
     step_ends: float
+
+
+LinkSpans = Callable[[int, int, float, float], list[Span]]
+"""What was on the link between two moments, as spans of a rank and an iteration."""
+
+
+def emulated_link_spans(rank: int, iteration: int, begin_seconds: float, end_seconds: float) -> list[Span]:
+    """The collectives that went over this process's emulated link, as it booked them."""
+    from dreamddp.emulated_link import recent_bookings
+
+    return [
+        Span(
+            SpanKind.link,
+            f"{booking.collective} of {format_num_bytes(booking.num_bytes)}",
+            rank=rank,
+            iteration=iteration,
+            begin_seconds=1e-9 * booking.start,
+            end_seconds=1e-9 * booking.finish,
+        )
+        for booking in recent_bookings()
+        if begin_seconds <= 1e-9 * booking.start < end_seconds
+    ]
+
+
+def no_link_spans(rank: int, iteration: int, begin_seconds: float, end_seconds: float) -> list[Span]:
+    """A real link does not say what goes over it."""
+    return []
 
 
 class Method(Protocol):
@@ -52,13 +81,14 @@ class DdpMethod:
     returns: all that is left to do then is to wait for the gradients' averages.
     """
 
-    def __init__(self, model: nn.Module, rank: int) -> None:
+    def __init__(self, model: nn.Module, rank: int, link_spans: LinkSpans) -> None:
         self._ddp = DistributedDataParallel(model)
         self._rank = rank
+        self._link_spans = link_spans
         self._last_gradient = 0.0
         self._to_record = 0
         self._spans: list[Span] = []
-        self._hooks = [
+        self._hooks: list[RemovableHandle] = [
             parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
             for parameter in model.parameters()
             if parameter.requires_grad
@@ -77,10 +107,11 @@ class DdpMethod:
     def exposed_seconds(self, times: StepTimes) -> float:
         if self._to_record > 0:
             self._to_record -= 1
-            self._spans += self._spans_of(times)
+            self._spans += self._compute_spans(times)
+            self._spans += self._link_spans(self._rank, times.step, times.forward_begins, times.step_ends)
         return times.backward_ends - self._last_gradient
 
-    def _spans_of(self, times: StepTimes) -> list[Span]:
+    def _compute_spans(self, times: StepTimes) -> list[Span]:
         parts = [
             (SpanKind.forward, times.forward_begins, times.backward_begins),
             (SpanKind.backward, times.backward_begins, self._last_gradient),

@@ -14,7 +14,14 @@ from dreamddp._core import Link, Profile
 from dreamddp.training.config import TrainConfig
 from dreamddp.training.data import Batches
 from dreamddp.training.launcher import RankContext
-from dreamddp.training.methods import DdpMethod, DreamddpMethod, Method, StepTimes
+from dreamddp.training.methods import (
+    DdpMethod,
+    DreamddpMethod,
+    Method,
+    StepTimes,
+    emulated_link_spans,
+    no_link_spans,
+)
 from dreamddp.training.models import MODELS, build_model
 from dreamddp.training.predict import Prediction
 from dreamddp.training.rows import PlannerResult, RankSteps, step_records, warm_steps
@@ -47,7 +54,7 @@ def run_planner(
     optimizer = make_optimizer(model, learning_rate=config.learning_rate)
     method: Method
     if prediction.planner == "ddp":
-        method = DdpMethod(model, context.rank)
+        method = DdpMethod(model, context.rank, no_link_spans if config.link is None else emulated_link_spans)
     else:
         method = DreamddpMethod(model, optimizer, prediction.plan, profile, link)
     steps = _train(context, config, batches, prediction, method, optimizer, control)
@@ -101,7 +108,7 @@ def _train(
         forward_begins = time.monotonic()
         loss = loss_of(method.module, batch)
         backward_begins = time.monotonic()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         backward_ends = time.monotonic()
         optimizer.step()
         losses.append(float(loss.detach()))

@@ -103,8 +103,8 @@ class PlannerResult:
     period: int
     predicted_seconds: float
     """Of an iteration, by the simulator, before training."""
-    bytes_per_iteration: float
-    """Averaged per worker."""
+    bytes_per_iteration: float | None
+    """Averaged per worker; None where a size is unknown."""
     final_loss: float
     """Over the held-out text, after finish()."""
     rank_spread: float

@@ -34,11 +34,14 @@ def prediction_table(predictions: Sequence[Mapping[str, Any]]) -> Table:
 
 def print_train_table(result: Mapping[str, Any]) -> None:
     """Shows the object of run_train() to people."""
+    # A column for each planner: terminals are narrow, and there are more quantities than planners.
     table = Table()
-    for column in COLUMNS:
-        table.add_column(column.title, justify="left" if column.key == "planner" else "right")
+    table.add_column("")
     for row in result["rows"]:
-        table.add_row(*(column.text(row) for column in COLUMNS))
+        table.add_column(row["planner"], justify="right")
+    for column in COLUMNS:
+        if column.key != "planner":
+            table.add_row(column.title, *(column.text(row) for row in result["rows"]))
     console = Console()
     console.print(table)
     console.print(f"report: {Path(result['output']) / 'report.html'}", soft_wrap=True)

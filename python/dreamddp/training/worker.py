@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from dreamddp._core import Link, Profile
@@ -21,7 +22,8 @@ from dreamddp.training.planner_run import make_optimizer, run_planner
 from dreamddp.training.predict import Prediction, predict
 from dreamddp.training.rows import PlannerResult, make_rows
 
-PROFILE_ITERATIONS = 12
+# The first ones are cold and do not count.
+PROFILE_ITERATIONS = 15
 
 
 def train(context: RankContext, job: TrainJob) -> None:
@@ -31,7 +33,9 @@ def train(context: RankContext, job: TrainJob) -> None:
     batches = batches_of(config.model, job.text, config.batch_size, config.seed)
     with joined(context, config.link, job.timeout_seconds) as control:
         profile = _measure(context, config.model, config.seed, batches, PROFILE_ITERATIONS)
-        link = measure_link() if config.link is None else _planning_link(config.link, context.workers)
+        link = (
+            measure_link(_everyone()) if config.link is None else _planning_link(config.link, context.workers)
+        )
         predictions = predict(config.planners, profile, link, config.period)
         if context.rank == 0:
             _emit_predictions(context, profile, link, config.link is not None, predictions)
@@ -51,7 +55,7 @@ def profile(context: RankContext, job: ProfileJob) -> None:
     batches = batches_of(config.model, job.text, config.batch_size, config.seed)
     with joined(context, None, job.timeout_seconds):
         measured = _measure(context, config.model, config.seed, batches, config.iterations)
-        link = measure_link() if config.real_link and context.workers > 1 else None
+        link = measure_link(_everyone()) if config.real_link and context.workers > 1 else None
         if context.rank == 0:
             context.emit({"kind": "file", "name": "profile.json", "text": measured.to_json()})
             if link is not None:
@@ -99,6 +103,12 @@ def _make_iteration(
     return run
 
 
+def _everyone() -> dist.ProcessGroup:
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
 def _planning_link(link: EmulatedLink, workers: int) -> Link:
     return Link(
         bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
@@ -119,7 +129,6 @@ def _emit_predictions(
         name = f"plan-{prediction.planner}.json"
         context.emit(prediction.to_record())
         context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
-    context.emit({"kind": "progress", "phase": "predicted"})
 
 
 def _link_record(link: Link, *, emulated: bool) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+#include "runtime/running_plan.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "dreamddp/error.h"
+
+namespace dreamddp {
+namespace {
+
+std::string name_layers(const Op& op, const Plan& plan) {
+  std::string text = "'" + plan.layers[op.segments.front().layer] + "'";
+  if (op.segments.size() > 1) {
+    text += " and " + std::to_string(op.segments.size() - 1) + " more";
+  }
+  return text;
+}
+
+void reject_unsupported(const Plan& plan, const Profile& profile) {
+  const EventOrder order(profile);
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.quantity != Quantity::parameters || op_mode(op, order) != OpMode::in_place) {
+      reject({.field = "ops[" + std::to_string(i) + "] of layer " + name_layers(op, plan),
+              .value = op.quantity == Quantity::gradients ? "gradients" : "a held or carried average",
+              .allowed = "parameters, averaged in place",
+              .remedy =
+                  "Take a plan of `balanced`, `local-sgd` or `equal-count`; others can only be simulated."});
+    }
+  }
+}
+
+/// For each of the model's layers, its index in the profile.
+std::vector<std::size_t> find_layers(const Profile& profile, const std::vector<LayerParameters>& layers) {
+  std::unordered_map<std::string, std::size_t> index_of;
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+    index_of.emplace(profile.layers[i].name, i);
+  }
+  std::vector<std::size_t> found;
+  for (const LayerParameters& layer : layers) {
+    const auto index = index_of.find(layer.name);
+    if (index == index_of.end()) {
+      reject({.field = "layers of the profile",
+              .value = "none named '" + layer.name + "'",
+              .allowed = "all layers of the model that have trainable parameters",
+              .remedy = "Measure the profile with this model."});
+    }
+    found.push_back(index->second);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::int64_t RunningPlan::iteration_of(std::int64_t sequence) const {
+  const auto num_ops = static_cast<std::int64_t>(plan.ops.size());
+  const std::int64_t launches = sequence + static_cast<std::int64_t>(first_op);
+  return first_period_begin + launches / num_ops * plan.period +
+         plan.ops[static_cast<std::size_t>(launches % num_ops)].launch.iteration;
+}
+
+std::string RunningPlan::describe(const Chunk& chunk) const {
+  return "averaging " + name_layers(plan.ops[chunk.op], plan) + " (op " + std::to_string(chunk.op) +
+         " of the plan, step " + std::to_string(iteration_of(chunk.sequence)) + ")";
+}
+
+std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Profile& profile,
+                                                     const std::vector<LayerParameters>& layers,
+                                                     std::int64_t first_iteration) {
+  validate(plan, profile);
+  reject_unsupported(plan, profile);
+  auto running = std::make_shared<RunningPlan>();
+  running->plan = plan;
+  running->plan_layer = find_layers(profile, layers);
+  std::vector<const LayerParameters*> parameters_of(profile.layers.size(), nullptr);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    parameters_of[running->plan_layer[i]] = &layers[i];
+  }
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    std::vector<TensorSlice> slices;
+    for (const Segment& segment : plan.ops[i].segments) {
+      if (const LayerParameters* layer = parameters_of[segment.layer]; layer != nullptr) {
+        const auto part = segment_slices(*layer, segment.begin, segment.end);
+        slices.insert(slices.end(), part.begin(), part.end());
+      }
+    }
+    running->op_bytes.push_back(num_bytes(slices));
+    running->slices.push_back(std::move(slices));
+    running->labels.push_back("op " + std::to_string(i) + ": " + name_layers(plan.ops[i], plan));
+  }
+  const std::int64_t place = first_iteration % plan.period;
+  running->first_period_begin = first_iteration - place;
+  const auto first =
+      std::ranges::find_if(plan.ops, [&](const Op& op) { return op.launch.iteration >= place; });
+  if (first == plan.ops.end()) {
+    running->first_period_begin += plan.period;
+  } else {
+    running->first_op = static_cast<std::size_t>(first - plan.ops.begin());
+  }
+  return running;
+}
+
+}  // namespace dreamddp

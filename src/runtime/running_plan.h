@@ -1,0 +1,40 @@
+// A plan as one model carries it out: which elements of which tensors each op averages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dreamddp/plan.h"
+#include "dreamddp/profile.h"
+#include "runtime/lane.h"
+#include "runtime/tensor_slices.h"
+
+namespace dreamddp {
+
+/// Immutable once made; safe to read from many threads.
+struct RunningPlan {
+  Plan plan;
+  std::vector<std::size_t> plan_layer;           ///< of each of the model's layers, its index in the plan
+  std::vector<std::vector<TensorSlice>> slices;  ///< of each op
+  std::vector<std::int64_t> op_bytes;            ///< of each op
+  std::vector<std::string> labels;               ///< of each op: "op 3: 'h.2' and 1 more"
+  std::size_t first_op = 0;                      ///< the op that is launched first
+  std::int64_t first_period_begin = 0;           ///< the iteration at which that op's period begins
+
+  /// The iteration, counted from the start of training, in which the op with this sequence number is
+  /// launched.
+  std::int64_t iteration_of(std::int64_t sequence) const;
+  /// "averaging 'h.2' and 1 more (op 3 of the plan, step 17)"
+  std::string describe(const Chunk& chunk) const;
+};
+
+/// @throws std::invalid_argument where the plan is not valid for the profile, the profile lacks layers of the
+///   model, or an op is of a kind that is not carried out
+std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Profile& profile,
+                                                     const std::vector<LayerParameters>& layers,
+                                                     std::int64_t first_iteration);
+
+}  // namespace dreamddp
