@@ -96,12 +96,16 @@ TEST_P(BalancedOnRandomProfiles, IsTheSameTwice) {
   });
 }
 
-TEST_P(BalancedOnRandomProfiles, IsWithinAHundredthOfTheBoundWithoutLatency) {
-  if (GetParam()) GTEST_SKIP() << "the bound is not always reached where layers are read out of turn";
-  for_each_case([](Case c) {
+// The bound leaves out that early and tied layers have nothing to hide behind while others are computed.
+TEST(BalancedOnOrdinaryProfiles, ReachesTheBoundWithoutLatency) {
+  testing::Random random(17);
+  for (int i = 0; i < 400; ++i) {
+    SCOPED_TRACE("case " + std::to_string(i));
+    Case c = random_case(random, {.max_layers = 14, .special_reads = false, .any_backward_order = false});
     c.link.latency_seconds = 0;
-    EXPECT_LE(simulate(make_plan("balanced", c.profile, c.link, c.options), c.profile, c.link).gap, 0.01);
-  });
+    const Plan plan = make_plan("balanced", c.profile, c.link, c.options);
+    EXPECT_LE(simulate(plan, c.profile, c.link).gap, 1e-4);
+  }
 }
 
 }  // namespace

@@ -43,12 +43,13 @@ double seconds_of(const Plan& plan, const Profile& profile, const Link& link = {
 }
 
 TEST(Balanced, HidesWhatTheWindowsCover) {
-  // D = 0, 1; G = 0, 2. h.1 fits whole into its backward window; h.0 has no cover and waits 0.5 s.
+  // D = 0, 1; G = 0, 2. h.1 fits whole into its backward window; h.0 has no cover and costs 0.5 s after the
+  // step.
   const Profile profile = profile_of({0.5, 2});
   const Plan plan = balanced(profile, {}, 1);
   const std::vector<Op> expected{
       {Quantity::parameters, {{1}}, {0, EventKind::after_backward, 1}, {0, EventKind::before_step, 0}},
-      {Quantity::parameters, {{0}}, {0, EventKind::after_backward, 0}, {0, EventKind::before_step, 0}}};
+      {Quantity::parameters, {{0}}, {0, EventKind::after_step, 0}, {1, EventKind::before_forward, 0}}};
   EXPECT_DOUBLE_EQ(seconds_of(plan, profile), 7.5);
   EXPECT_EQ(plan.ops, expected);
 }
@@ -106,6 +107,14 @@ TEST(Balanced, AveragesATiedTensorOnceAndBehindTheBackwardOfItsHead) {
       averaged += segment.layer == 0 ? segment.end - segment.begin : 0;
   }
   EXPECT_DOUBLE_EQ(averaged, 1);
+}
+
+TEST(Balanced, LeavesTheBackwardToATiedTensorThatFitsNowhereElse) {
+  // h.0 has no cover but the 2 + 2 + 2 s behind the backward of its head; the forward hides the others.
+  Profile profile = profile_of({6, 0.75, 1.75, 0});
+  profile.layers[3].num_bytes = 0;
+  profile.layers[0].last_read = {LastReadKind::other_backward, 3};
+  EXPECT_NEAR(seconds_of(balanced(profile, {}, 1), profile), compute_seconds(profile) + 0.5, 1e-6);
 }
 
 Profile public_profile(const std::string& run) {

@@ -9,12 +9,17 @@
 namespace dreamddp::balanced {
 namespace {
 
+/// What becomes of early layers. They have room left in the end; those tied to the output head compete with
+/// all others for the backward, and so may have to come before them.
+enum class EarlyLayers { last, first, in_every_iteration };
+
 /// How one walk goes.
 struct WalkRules {
   std::array<double, 2> exposed{};  ///< seconds that every window may keep compute waiting
   double pool = 0;                  ///< seconds of waiting in a period, for windows that need more
   double op_seconds = 0;            ///< what an op takes beside its link time
   bool splits_eagerly = false;      ///< fills up ops with parts of a layer before it begins another op
+  EarlyLayers early = EarlyLayers::last;
 };
 
 /// A window of a cycle while it is filled. Its last op is open: layers may still join it, up to the cover of
@@ -23,9 +28,7 @@ struct Bin {
   double booked = 0;   ///< link time and latencies
   double exposed = 0;  ///< seconds that it may keep compute waiting
   double cover = 0;    ///< of the open op
-  bool has_ops = false;
-
-  double room() const { return cover + exposed - booked; }
+  bool has_open_op = false;
 };
 
 // A wait in every iteration pays only where periods are short.
@@ -50,16 +53,29 @@ class Walk {
 
   /// @return nothing where it cannot be done within the exposed time that the rules allow
   std::optional<Assignment> run() {
+    if (rules_.early != EarlyLayers::last && !place_all_early()) return std::nullopt;
     for (const std::size_t layer : problem_.averaged) {
       const LayerTimes& times = problem_.layers[layer];
-      const bool is_in_turn = !times.is_early && times.rank[backward_window] >= last_rank_;
+      if (times.is_early) continue;
+      const bool is_in_turn = times.rank[backward_window] >= last_rank_;
       if (!(is_in_turn ? place(layer) : place_out_of_turn(layer))) return std::nullopt;
       if (is_in_turn) last_rank_ = times.rank[backward_window];
     }
+    if (rules_.early == EarlyLayers::last && !place_all_early()) return std::nullopt;
     return std::move(assignment_);
   }
 
  private:
+  bool place_all_early() {
+    for (const std::size_t layer : problem_.averaged) {
+      if (!problem_.layers[layer].is_early) continue;
+      const bool is_placed = rules_.early == EarlyLayers::in_every_iteration ? place_in_every_iteration(layer)
+                                                                             : place_out_of_turn(layer);
+      if (!is_placed) return false;
+    }
+    return true;
+  }
+
   /// Gives the layer, whole, to an open op that has room for it; else to a new op in the window that gains
   /// most by one; else to the widest window, which then makes compute wait; and splits it where none of this
   /// can be.
@@ -67,7 +83,7 @@ class Walk {
     Segment rest{.layer = layer};
     while (true) {
       const double seconds = seconds_of(rest);
-      const Place open = widest_open_op();
+      const Place open = widest_open_op(layer);
       if (fits(seconds, open)) return put(rest, open);
       if (rules_.splits_eagerly && is_worth_filling(open)) {
         put(cut(rest, open.room), open);
@@ -91,17 +107,38 @@ class Walk {
   bool place_out_of_turn(std::size_t layer) {
     Segment rest{.layer = layer};
     while (true) {
-      Place widest = widest_place_out_of_turn(layer);
+      Place widest = widest_new_op(layer);
       if (!fits(seconds_of(rest), widest) && may_wait(seconds_of(rest) - widest.room)) {
         wait_in(widest, seconds_of(rest) - widest.room);
       }
       const bool is_whole = fits(seconds_of(rest), widest);
       if (!is_whole && !is_worth_filling(widest)) return false;
-      Bin& bin = bins_[widest.cycle][widest.window];
-      begin_op(widest, bin.cover);
-      put(is_whole ? rest : cut(rest, widest.room), widest);
+      put_in_closed_op(is_whole ? rest : cut(rest, widest.room), widest);
       if (is_whole) return true;
     }
+  }
+
+  /// For an early layer: an equal share in every cycle, in the wider of its windows.
+  bool place_in_every_iteration(std::size_t layer) {
+    while (bins_.size() < max_cycles(problem_)) add_empty_cycle();
+    const auto num_shares = static_cast<double>(bins_.size());
+    for (std::size_t cycle = 0; cycle < bins_.size(); ++cycle) {
+      const Segment share{.layer = layer,
+                          .begin = static_cast<double>(cycle) / num_shares,
+                          .end = static_cast<double>(cycle + 1) / num_shares};
+      const double forward_room = room_of_new_op(layer, cycle, forward_window);
+      const double backward_room = room_of_new_op(layer, cycle, backward_window);
+      Place place = forward_room > backward_room + problem_.resolution
+                        ? Place{cycle, forward_window, forward_room}
+                        : Place{cycle, backward_window, backward_room};
+      const double missing = seconds_of(share) - place.room;
+      if (missing > problem_.resolution) {
+        if (!may_wait(missing)) return false;
+        wait_in(place, missing);
+      }
+      put_in_closed_op(share, place);
+    }
+    return true;
   }
 
   /// Takes the waiting that the rest of a layer needs from the pool.
@@ -129,18 +166,20 @@ class Walk {
     return place.room > 0.05 * rules_.op_seconds + 10 * problem_.resolution;
   }
 
-  Place widest_open_op() const {
+  Place widest_open_op(std::size_t layer) const {
     Place widest;
     for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      if (bin.has_ops && bin.room() > widest.room + problem_.resolution) widest = {cycle, window, bin.room()};
+      if (!bin.has_open_op) return;
+      const double room = room_of_open_op(layer, cycle, window);
+      if (room > widest.room + problem_.resolution) widest = {cycle, window, room};
     });
     return widest;
   }
 
   Place widest_new_op(std::size_t layer) const {
     Place widest;
-    for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      const double room = room_of_new_op(layer, window, bin);
+    for_each_bin([&](std::size_t cycle, Window window, const Bin&) {
+      const double room = room_of_new_op(layer, cycle, window);
       if (room > widest.room + problem_.resolution) widest = {cycle, window, room};
     });
     return widest;
@@ -151,8 +190,8 @@ class Walk {
     std::optional<Place> best;
     double most_gain = 0;
     for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      const Place place{cycle, window, room_of_new_op(layer, window, bin)};
-      const double gain = bin.has_ops ? place.room - bin.room() : place.room;
+      const Place place{cycle, window, room_of_new_op(layer, cycle, window)};
+      const double gain = bin.has_open_op ? place.room - room_of_open_op(layer, cycle, window) : place.room;
       const bool is_whole = fits(seconds, place);
       if (!is_whole && (gain <= problem_.resolution || place.room <= 10 * problem_.resolution)) return;
       const bool best_is_whole = best && fits(seconds, *best);
@@ -165,32 +204,29 @@ class Walk {
     return best;
   }
 
-  double room_of_new_op(std::size_t layer, Window window, const Bin& bin) const {
-    return problem_.layers[layer].cover[window] + bin.exposed - bin.booked - rules_.op_seconds;
+  double room_of_open_op(std::size_t layer, std::size_t cycle, Window window) const {
+    return room(layer, cycle, window, bins_[cycle][window].cover);
   }
 
-  /// The window with most room for one more op, which delays those of layers with more cover.
-  Place widest_place_out_of_turn(std::size_t layer) const {
-    Place widest;
-    for_each_bin([&](std::size_t cycle, Window window, const Bin& bin) {
-      double booked = bin.booked;
-      double least = std::numeric_limits<double>::infinity();
-      const LayerTimes& times = problem_.layers[layer];
-      const std::vector<Piece>& pieces = assignment_[cycle][window];
-      for (auto piece = pieces.rbegin(); piece != pieces.rend() && piece->rank > times.rank[window];
-           ++piece) {
-        least = std::min(least, piece->cover - booked);
-        booked -= piece->seconds;
-      }
-      least = std::min(least, times.cover[window] - booked) + bin.exposed;
-      // The op of an early layer shares the link with those of both windows.
-      const auto& [forward, backward] = bins_[cycle];
-      const double free =
-          problem_.horizon + forward.exposed + backward.exposed - forward.booked - backward.booked;
-      const double room = std::min(least, free) - rules_.op_seconds;
-      if (room > widest.room + problem_.resolution) widest = {cycle, window, room};
-    });
-    return widest;
+  double room_of_new_op(std::size_t layer, std::size_t cycle, Window window) const {
+    return room(layer, cycle, window, problem_.layers[layer].cover[window]) - rules_.op_seconds;
+  }
+
+  /// Seconds of a layer that an op with this cover can take, without delaying those with more cover too far.
+  double room(std::size_t layer, std::size_t cycle, Window window, double cover) const {
+    const std::size_t rank = problem_.layers[layer].rank[window];
+    const std::vector<Piece>& pieces = assignment_[cycle][window];
+    double booked = bins_[cycle][window].booked;
+    double least = std::numeric_limits<double>::infinity();
+    for (auto piece = pieces.rbegin(); piece != pieces.rend() && piece->rank > rank; ++piece) {
+      least = std::min(least, piece->cover - booked);
+      booked -= piece->seconds;
+    }
+    least = std::min(least, cover - booked) + bins_[cycle][window].exposed;
+    // The ops of early layers share the link with those of both windows.
+    const auto& [forward, backward] = bins_[cycle];
+    return std::min(least,
+                    problem_.horizon + forward.exposed + backward.exposed - forward.booked - backward.booked);
   }
 
   template <typename Visit>
@@ -200,11 +236,8 @@ class Walk {
     }
   }
 
-  void begin_op(const Place& place, double cover) {
-    Bin& bin = bins_[place.cycle][place.window];
-    bin.booked += rules_.op_seconds;
-    bin.cover = cover;
-    bin.has_ops = true;
+  void book_op(const Place& place) {
+    bins_[place.cycle][place.window].booked += rules_.op_seconds;
     // Empty cycles are all alike, so one of them at the end is enough.
     if (place.cycle + 1 == bins_.size() && bins_.size() < max_cycles(problem_)) add_empty_cycle();
   }
@@ -227,8 +260,17 @@ class Walk {
   }
 
   bool put_in_new_op(const Segment& segment, const Place& place) {
-    begin_op(place, problem_.layers[segment.layer].cover[place.window]);
+    book_op(place);
+    Bin& bin = bins_[place.cycle][place.window];
+    bin.cover = problem_.layers[segment.layer].cover[place.window];
+    bin.has_open_op = true;
     return put(segment, place);
+  }
+
+  /// Layers that come later do not join this op.
+  void put_in_closed_op(const Segment& segment, const Place& place) {
+    book_op(place);
+    put(segment, place);
   }
 
   /// @return true
@@ -251,9 +293,7 @@ class Walk {
 enum class Waiting { forward, backward, pooled };
 
 /// The walk with the least exposed time.
-Assignment fill(const Problem& problem, Waiting waiting, bool splits_eagerly) {
-  WalkRules rules{.op_seconds = problem.latency / static_cast<double>(problem.in_flight),
-                  .splits_eagerly = splits_eagerly};
+Assignment fill(const Problem& problem, Waiting waiting, WalkRules rules) {
   const auto walk = [&](double exposed) {
     if (waiting == Waiting::forward) rules.exposed[forward_window] = exposed;
     if (waiting == Waiting::backward) rules.exposed[backward_window] = exposed;
@@ -283,15 +323,30 @@ Assignment fill(const Problem& problem, Waiting waiting, bool splits_eagerly) {
   return *std::move(found);
 }
 
+std::vector<Waiting> ways_to_wait(const Problem& problem) {
+  if (problem.period > longest_period_with_equal_waits) return {Waiting::pooled};
+  return {Waiting::pooled, Waiting::forward, Waiting::backward};
+}
+
+std::vector<EarlyLayers> ways_of_early_layers(const Problem& problem) {
+  const auto is_early = [&](std::size_t layer) { return problem.layers[layer].is_early; };
+  if (std::ranges::none_of(problem.averaged, is_early)) return {EarlyLayers::last};
+  return {EarlyLayers::last, EarlyLayers::first, EarlyLayers::in_every_iteration};
+}
+
 }  // namespace
 
 std::vector<Assignment> fill_windows(const Problem& problem) {
+  WalkRules rules{.op_seconds = problem.latency / static_cast<double>(problem.in_flight)};
   std::vector<Assignment> assignments;
-  for (const bool splits_eagerly : {false, true}) {
-    assignments.push_back(fill(problem, Waiting::pooled, splits_eagerly));
-    if (problem.period > longest_period_with_equal_waits) continue;
-    assignments.push_back(fill(problem, Waiting::forward, splits_eagerly));
-    assignments.push_back(fill(problem, Waiting::backward, splits_eagerly));
+  for (const EarlyLayers early : ways_of_early_layers(problem)) {
+    for (const Waiting waiting : ways_to_wait(problem)) {
+      for (const bool splits_eagerly : {false, true}) {
+        rules.early = early;
+        rules.splits_eagerly = splits_eagerly;
+        assignments.push_back(fill(problem, waiting, rules));
+      }
+    }
   }
   return assignments;
 }
