@@ -66,7 +66,8 @@ std::int64_t booked_bytes(const Plan& plan, const Profile& profile) {
     }
     const std::int64_t begin = order.position(op.launch);
     const std::int64_t length = order.position(op.deadline) - begin;
-    always += static_cast<double>(length / period) * num_bytes;
+    const std::int64_t num_whole_periods = length / period;
+    always += static_cast<double>(num_whole_periods) * num_bytes;
     const std::int64_t end = begin + length % period;
     changes[begin % period] += num_bytes;
     changes[end % period] -= num_bytes;

@@ -28,7 +28,8 @@ Measurements read_measurements(std::string_view json, const std::string& file, b
   Measurements read{document.keys, {}, {}};
   for (const std::string& module : document.keys) {
     const Json& value = document.root[module];
-    const std::string where = file + ": '" + module + "'";
+    std::string where = file;
+    where.append(": '").append(module).append("'");
     double seconds = 0;
     if (!is_nan_token(value)) {
       seconds = read_number(value, where);

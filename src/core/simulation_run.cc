@@ -23,8 +23,8 @@ VirtualClock::State combine(const VirtualClock::State& a, double factor, const V
 /// period later, it adds at least that everywhere further on, and exactly that up to any point where it does.
 void skip_even_drift(VirtualClock& clock, const VirtualClock::State& drift) {
   VirtualClock::State reached = clock.state();
-  for (double num_periods = 1; num_periods < 1e15; num_periods *= 2) {
-    const VirtualClock::State ahead = combine(reached, num_periods, drift);
+  for (int doublings = 0; doublings < 50; ++doublings) {
+    const VirtualClock::State ahead = combine(reached, std::ldexp(1.0, doublings), drift);
     clock.set_state(ahead);
     clock.run_period();
     if (!clock.are_close(clock.state(), combine(ahead, 1, drift))) break;
