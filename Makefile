@@ -54,7 +54,7 @@ train: .venv/package
 test: setup
 	status=0
 	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --quiet --no-tests=error || status=1
-	$(BIN)/python -m pytest -q $(ARGS) || status=1
+	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS) || status=1
 	exit $$status
 
 .PHONY: bench
