@@ -54,8 +54,9 @@ struct LaneOptions {
 /// may launch and wait. After a failure the lane carries out nothing more; every later launch() and wait()
 /// throws the same SyncError, but for waits of ops that had finished before. Chunks in front of the failed
 /// one have been unpacked, chunks behind it never are: those under way are only waited for. The destructor
-/// never throws and does not wait for ops that have not begun; it does wait for the chunks under way, as
-/// their buffers are in use, and leaves them packed. It must not run on the lane's own thread.
+/// never throws. It drops what has not been packed and waits up to `grace` for the chunks under way, whose
+/// results are not unpacked; after that the thread, and with it the transport and the callbacks, outlives the
+/// lane until the transport returns. It must not run on the lane's own thread.
 class Lane {
  public:
   /// @throws std::invalid_argument for no slots

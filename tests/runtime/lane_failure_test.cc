@@ -198,6 +198,29 @@ TEST(LaneDestructor, WaitsForChunksUnderWayAndDropsTheRest) {
   EXPECT_GE(script.calls_of("wait").size(), 1u);
 }
 
+TEST(LaneDestructor, LeavesTheThreadToItselfAfterTheGrace) {
+  Script script{.num_chunks = {2}};
+  Gate blocked;
+  Gate go_on;
+  Gate ended;
+  script.before = [&](const Call& call) {
+    if (call == Call{"wait", 0, 0}) {
+      blocked.open();
+      go_on.pass();
+    }
+  };
+  script.at_end = [&ended] { ended.open(); };
+  {
+    Lane lane = scripted_lane(script, 2, std::chrono::milliseconds(0));
+    lane.launch(0, 0);
+    blocked.pass();
+  }
+  go_on.open();  // only now: the destructor has not waited for it
+  ended.pass();
+  EXPECT_EQ(script.calls_of("wait").size(), 2u);
+  EXPECT_TRUE(script.calls_of("unpack").empty());
+}
+
 TEST(LaneDestructor, OfAFreshAndOfAFailedLane) {
   Script script{.num_chunks = {1}};
   { Lane lane = scripted_lane(script); }

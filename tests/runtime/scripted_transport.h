@@ -55,6 +55,7 @@ struct Script {
   std::vector<std::size_t> num_chunks = {};      ///< per op of the plan
   std::function<void(const Call&)> before = {};  ///< at the start of every call; may block or throw
   std::function<void(const Call&, std::size_t)> with_slot = {};  ///< before that, for calls that have a slot
+  std::function<void()> at_end = {};                             ///< when the transport is destroyed
 
   std::mutex mutex = {};
   std::vector<Call> calls = {};  ///< those that came through, in order
@@ -77,6 +78,9 @@ struct Script {
 class ScriptedTransport final : public LaneTransport {
  public:
   explicit ScriptedTransport(Script& script) : script_(script) {}
+  ~ScriptedTransport() override {
+    if (script_.at_end) script_.at_end();
+  }
 
   std::size_t num_chunks(std::size_t op) override { return script_.num_chunks.at(op); }
   void pack_and_reduce(const Chunk& chunk, std::size_t slot) override { record("pack", chunk, slot); }
@@ -93,9 +97,12 @@ class ScriptedTransport final : public LaneTransport {
   Script& script_;
 };
 
-/// A lane over the script, whose begins and ends of ops are recorded in it too.
-inline Lane scripted_lane(Script& script, std::size_t num_slots = 2) {
+/// A lane over the script, whose begins and ends of ops are recorded in it too. Its destructor waits for the
+/// chunks under way, however long that takes.
+inline Lane scripted_lane(Script& script, std::size_t num_slots = 2,
+                          std::chrono::milliseconds grace = std::chrono::minutes(10)) {
   LaneOptions options;
+  options.grace = grace;
   options.num_slots = num_slots;
   options.op_begins = [&script](std::int64_t sequence, std::size_t) {
     script.record({"begin", sequence, 0});
