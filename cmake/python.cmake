@@ -33,6 +33,7 @@ target_include_directories(_runtime PRIVATE src)
 target_link_libraries(_runtime PRIVATE dreamddp_lane dreamddp_core ${TORCH_LIBRARIES} ${torch_python_library})
 
 foreach(module _core _runtime)
-  set_target_properties(${module} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  # Reading pybind11's and torch's headers takes most of the time of a build: several sources share it.
+  set_target_properties(${module} PROPERTIES CXX_VISIBILITY_PRESET hidden UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   install(TARGETS ${module} LIBRARY DESTINATION dreamddp)
 endforeach()

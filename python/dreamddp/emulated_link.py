@@ -76,7 +76,7 @@ def emulated_link(
         jitter_seconds=_seconds(jitter, "jitter"),
         seed=seed,
     )
-    # Its thread completes collectives and calls Python callbacks: it must not outlive the interpreter.
+    # Its collectives call Python callbacks when they end: none may end while the interpreter does.
     atexit.register(_current.close)
     if BACKEND not in dist.Backend.backend_list:
         dist.Backend.register_backend(BACKEND, _create_backend, extended_api=True, devices=["cpu"])

@@ -81,8 +81,8 @@ void bind_emulated_link(py::module_& module) {
       .def("statistics", &EmulatedLink::statistics)
       .def("recent", &EmulatedLink::recent, "The latest 4096 collectives, oldest first.")
       .def(
-          "close", [](EmulatedLink& link) { link.timer().close(); }, py::call_guard<py::gil_scoped_release>(),
-          "Ends the timer's thread: collectives under way, and later ones, no longer wait for their time.")
+          "close", &EmulatedLink::close, py::call_guard<py::gil_scoped_release>(),
+          "Fails collectives under way and later ones, and ends the link's thread.")
       .def(
           "backend",
           [](std::shared_ptr<EmulatedLink> link, c10::intrusive_ptr<c10d::Backend> wrapped,

@@ -30,16 +30,31 @@ std::int64_t num_bytes(const std::vector<std::vector<at::Tensor>>& lists) {
   return sum;
 }
 
+// The wrapped backend gets tensors of its own over the same memory. It drops them from its own threads, also
+// while the interpreter ends, when no thread may touch an object of Python any more.
+at::Tensor alias_of(const at::Tensor& tensor) {
+  // That of a sparse tensor would have indices of its own.
+  return tensor.layout() == at::kStrided ? tensor.detach() : tensor;
+}
+
+template <typename T>
+std::vector<T> alias_of(const std::vector<T>& tensors) {
+  std::vector<T> aliases;
+  for (const T& tensor : tensors) aliases.push_back(alias_of(tensor));
+  return aliases;
+}
+
 }  // namespace
 
 EmulatedBackend::EmulatedBackend(std::shared_ptr<EmulatedLink> link,
                                  c10::intrusive_ptr<c10d::Backend> wrapped, std::chrono::milliseconds timeout,
                                  const std::string& name)
     : Backend(wrapped->getRank(), wrapped->getSize()),
-      group_(std::make_shared<EmulatedGroup>(std::move(link), name)),
+      group_(std::make_shared<EmulatedGroup>(link, name)),
       wrapped_(std::move(wrapped)),
       timeout_(timeout) {
   init();
+  group_->link().add_user(group_);
 }
 
 EmulatedBackend::~EmulatedBackend() {
@@ -113,65 +128,79 @@ EmulatedBackend::Work EmulatedBackend::launch(const Launch& launch, const std::f
 
 EmulatedBackend::Work EmulatedBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   return launch({OpType::ALLREDUCE, Collective::all_reduce, num_bytes(tensors), options.timeout},
-                [&] { return wrapped_->allreduce(tensors, options); });
+                [&, tensors = alias_of(tensors)]() mutable { return wrapped_->allreduce(tensors, options); });
 }
 
 EmulatedBackend::Work EmulatedBackend::allreduce_sparse(Tensors& tensors,
                                                         const c10d::AllreduceOptions& options) {
-  return launch({OpType::_ALLREDUCE_SPARSE, Collective::all_reduce, num_bytes(tensors), options.timeout},
-                [&] { return wrapped_->allreduce_sparse(tensors, options); });
+  return launch(
+      {OpType::_ALLREDUCE_SPARSE, Collective::all_reduce, num_bytes(tensors), options.timeout},
+      [&, tensors = alias_of(tensors)]() mutable { return wrapped_->allreduce_sparse(tensors, options); });
 }
 
 EmulatedBackend::Work EmulatedBackend::allreduce_coalesced(Tensors& tensors,
                                                            const c10d::AllreduceCoalescedOptions& options) {
-  return launch({OpType::ALLREDUCE_COALESCED, Collective::all_reduce, num_bytes(tensors), options.timeout},
-                [&] { return wrapped_->allreduce_coalesced(tensors, options); });
+  return launch(
+      {OpType::ALLREDUCE_COALESCED, Collective::all_reduce, num_bytes(tensors), options.timeout},
+      [&, tensors = alias_of(tensors)]() mutable { return wrapped_->allreduce_coalesced(tensors, options); });
 }
 
 EmulatedBackend::Work EmulatedBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   return launch({OpType::REDUCE, Collective::reduce, num_bytes(tensors), options.timeout},
-                [&] { return wrapped_->reduce(tensors, options); });
+                [&, tensors = alias_of(tensors)]() mutable { return wrapped_->reduce(tensors, options); });
 }
 
 EmulatedBackend::Work EmulatedBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   return launch({OpType::BROADCAST, Collective::broadcast, num_bytes(tensors), options.timeout},
-                [&] { return wrapped_->broadcast(tensors, options); });
+                [&, tensors = alias_of(tensors)]() mutable { return wrapped_->broadcast(tensors, options); });
 }
 
 EmulatedBackend::Work EmulatedBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                                  const c10d::AllgatherOptions& options) {
   return launch({OpType::ALLGATHER, Collective::all_gather, num_bytes(outputs), options.timeout},
-                [&] { return wrapped_->allgather(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->allgather(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::AllgatherOptions& options) {
   return launch({OpType::_ALLGATHER_BASE, Collective::all_gather, num_bytes(output), options.timeout},
-                [&] { return wrapped_->_allgather_base(output, input, options); });
+                [&, output = alias_of(output), input = alias_of(input)]() mutable {
+                  return wrapped_->_allgather_base(output, input, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                            const c10d::AllgatherOptions& options) {
   return launch({OpType::ALLGATHER_COALESCED, Collective::all_gather, num_bytes(outputs), options.timeout},
-                [&] { return wrapped_->allgather_coalesced(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->allgather_coalesced(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   return launch({OpType::ALLGATHER_COALESCED, Collective::all_gather, num_bytes(outputs), options.timeout},
-                [&] { return wrapped_->allgather_into_tensor_coalesced(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->allgather_into_tensor_coalesced(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::gather(TensorLists& outputs, Tensors& inputs,
                                               const c10d::GatherOptions& options) {
   return launch({OpType::GATHER, Collective::gather, getSize() * num_bytes(inputs), options.timeout},
-                [&] { return wrapped_->gather(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->gather(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                                const c10d::ScatterOptions& options) {
   return launch({OpType::SCATTER, Collective::scatter, getSize() * num_bytes(outputs), options.timeout},
-                [&] { return wrapped_->scatter(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->scatter(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -239,13 +268,17 @@ EmulatedBackend::Work EmulatedBackend::alltoall_base(at::Tensor& output, at::Ten
                                                      std::vector<int64_t>& input_sizes,
                                                      const c10d::AllToAllOptions& options) {
   return launch({OpType::ALLTOALL_BASE, Collective::all_to_all, num_bytes(input), options.timeout},
-                [&] { return wrapped_->alltoall_base(output, input, output_sizes, input_sizes, options); });
+                [&, output = alias_of(output), input = alias_of(input)]() mutable {
+                  return wrapped_->alltoall_base(output, input, output_sizes, input_sizes, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                                 const c10d::AllToAllOptions& options) {
   return launch({OpType::ALLTOALL, Collective::all_to_all, num_bytes(inputs), options.timeout},
-                [&] { return wrapped_->alltoall(outputs, inputs, options); });
+                [&, outputs = alias_of(outputs), inputs = alias_of(inputs)]() mutable {
+                  return wrapped_->alltoall(outputs, inputs, options);
+                });
 }
 
 EmulatedBackend::Work EmulatedBackend::barrier(const c10d::BarrierOptions& options) {

@@ -25,7 +25,7 @@ struct EmulatedOp {
 };
 
 /// Thread-safe. Shared with the callbacks of the wrapped process group, so it must not own that.
-class EmulatedGroup {
+class EmulatedGroup final : public LinkUser {
  public:
   /// @param name the same on all ranks
   EmulatedGroup(std::shared_ptr<EmulatedLink> link, std::string name);
@@ -45,8 +45,7 @@ class EmulatedGroup {
   /// The ranks could not agree: the work fails, the link does not carry it.
   void fail(EmulatedOp& op, const std::exception_ptr& error);
 
-  /// Fails all that is under way, and all that is launched later.
-  void close(const std::string& reason);
+  void close(const std::string& reason) override;
 
  private:
   void book_agreed();

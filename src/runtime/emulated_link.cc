@@ -1,6 +1,13 @@
 #include "runtime/emulated_link.h"
 
+#include <utility>
+
 namespace dreamddp {
+namespace {
+
+constexpr const char* close_reason = "the emulated link was closed";
+
+}  // namespace
 
 LinkBooking EmulatedLink::book(const LinkRequest& request) {
   const std::lock_guard lock(mutex_);
@@ -26,6 +33,31 @@ LinkStatistics EmulatedLink::statistics() const {
 std::vector<LinkBooking> EmulatedLink::recent() const {
   const std::lock_guard lock(mutex_);
   return {recent_.begin(), recent_.end()};
+}
+
+void EmulatedLink::add_user(const std::shared_ptr<LinkUser>& user) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!is_closed_) {
+      std::erase_if(users_, [](const auto& known) { return known.expired(); });
+      users_.push_back(user);
+      return;
+    }
+  }
+  user->close(close_reason);
+}
+
+void EmulatedLink::close() {
+  std::vector<std::weak_ptr<LinkUser>> users;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    users = std::exchange(users_, {});
+  }
+  for (const auto& weak : users) {
+    if (const auto user = weak.lock()) user->close(close_reason);
+  }
+  timer_.close();
 }
 
 }  // namespace dreamddp

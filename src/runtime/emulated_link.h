@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "runtime/link_clock.h"
@@ -17,6 +19,14 @@ struct LinkStatistics {
   std::int64_t num_bytes =
       0;                    ///< sum of n over the ops: what was averaged or sent, not the traffic of a ring
   double busy_seconds = 0;  ///< sum of x: time in which the link was taken
+};
+
+/// What runs over a link and must end before the link does.
+class LinkUser {
+ public:
+  virtual ~LinkUser() = default;
+  /// Fails all that is under way, and all that is launched later. Thread-safe.
+  virtual void close(const std::string& reason) = 0;
 };
 
 /// Thread-safe.
@@ -39,12 +49,20 @@ class EmulatedLink {
 
   Timer& timer() { return timer_; }
 
+  /// Closes the user when the link is closed, or at once where that has happened.
+  void add_user(const std::shared_ptr<LinkUser>& user);
+  /// Closes the users, then ends the timer's thread. Afterwards no thread of the link, or of the process
+  /// groups under it, completes a work of the link. Blocks for callbacks that are running.
+  void close();
+
  private:
   const EmulatedLinkOptions options_;
   mutable std::mutex mutex_;
   LinkClock clock_;
   LinkStatistics statistics_;
   std::deque<LinkBooking> recent_;
+  std::vector<std::weak_ptr<LinkUser>> users_;
+  bool is_closed_ = false;
   Timer timer_;
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -194,14 +195,23 @@ def train_early(rank: int) -> dict[str, torch.Tensor]:
         model, optimizer, plan=early_window_plan(["embedding", "hidden", "head"], early="embedding")
     )
     sync.record(6)
+
+    def wait_for_early_op(iteration: int) -> None:
+        deadline = time.monotonic() + 30
+        while not any(
+            span.name == "op 0: 'embedding'" and span.iteration == iteration for span in sync.timeline()
+        ):
+            assert time.monotonic() < deadline, "the op was not launched before the backward"
+            time.sleep(0.001)
+
     for iteration in range(6):
-        loss_of("untied-embedding", model, batch_for("untied-embedding", rank, iteration)).backward()
+        loss = loss_of("untied-embedding", model, batch_for("untied-embedding", rank, iteration))
+        if iteration == 4:
+            # The backward begins only when the average has arrived.
+            loss.register_hook(lambda _: wait_for_early_op(4))  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    ops = [span for span in sync.timeline() if span.name == "op 0: 'embedding'"]
-    backward = [span for span in sync.timeline() if span.kind.name == "backward" and span.iteration == 4]
-    early = [span for span in ops if span.iteration == 4]
-    assert early[0].begin_seconds < backward[-1].begin_seconds
     sync.finish()
     return model.state_dict()
 

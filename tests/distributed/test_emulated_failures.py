@@ -128,10 +128,5 @@ def exits_without_destroying(rank: int, folder: Path) -> None:
     time.sleep(0.05 * rank)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="now and then the group's last owner is one of Gloo's own threads while the interpreter ends; "
-    "that terminates the process. destroy_process_group() avoids it.",
-)
 def test_exit_without_destroying(tmp_path: Path) -> None:
     run_ranks(exits_without_destroying, 2, tmp_path, fresh=True, init=False)
