@@ -10,14 +10,22 @@
 
 namespace dreamddp {
 
+struct BoundOptions {
+  std::int64_t period = 1;         ///< H
+  OpMode mode = OpMode::in_place;  ///< the most permissive mode that the plan uses
+  double latency_seconds = 0;      ///< a
+  std::int64_t in_flight = 1;      ///< m
+};
+
 /// C + max(0, sum c_l/H - (C - s), max_l(sum_{j<=l} c_j/H - D_l - G_l)) for in-place plans; without the
-/// last term for plans that may hold averages; max(C, sum c_l/H) for plans that may carry them.
+/// last term for plans that may hold averages; max(C, sum c_l/H) for plans that may carry them. Layers with a
+/// last read other than their own backward are left out of the prefix sums.
 ///
-/// Layers with a last read other than their own backward are left out of the prefix sums.
-/// @param mode the most permissive mode that the plan uses
+/// A latency counts as often as no plan can avoid it: once in every iteration that averages something, and
+/// for a prefix of layers once in every window that it uses. Where the latency does not fit into a window,
+/// it is paid in one iteration of the period only.
 /// @param transfer_seconds c_l for every layer
-/// @param period H
-double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds, std::int64_t period,
-                     OpMode mode = OpMode::in_place);
+double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds,
+                     const BoundOptions& options);
 
 }  // namespace dreamddp

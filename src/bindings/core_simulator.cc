@@ -104,9 +104,13 @@ void bind_simulator(py::module_& module) {
   module.def(
       "bound_seconds",
       [](const Profile& profile, const std::vector<double>& transfer_seconds, std::int64_t period,
-         OpMode mode) { return bound_seconds(profile, transfer_seconds, period, mode); },
+         OpMode mode, double latency_seconds, std::int64_t in_flight) {
+        return bound_seconds(
+            profile, transfer_seconds,
+            {.period = period, .mode = mode, .latency_seconds = latency_seconds, .in_flight = in_flight});
+      },
       py::arg("profile"), py::arg("transfer_seconds"), py::arg("period"), py::kw_only(),
-      py::arg("mode") = OpMode::in_place,
+      py::arg("mode") = OpMode::in_place, py::arg("latency_seconds") = 0.0, py::arg("in_flight") = 1,
       "Lower bound on the iteration time of every plan of that period and mode.");
 }
 

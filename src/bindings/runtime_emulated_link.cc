@@ -80,9 +80,8 @@ void bind_emulated_link(py::module_& module) {
            py::arg("latency_seconds"), py::arg("in_flight"), py::arg("jitter_seconds"), py::arg("seed"))
       .def("statistics", &EmulatedLink::statistics)
       .def("recent", &EmulatedLink::recent, "The latest 4096 collectives, oldest first.")
-      .def(
-          "close", &EmulatedLink::close, py::call_guard<py::gil_scoped_release>(),
-          "Fails collectives under way and later ones, and ends the link's thread.")
+      .def("close", &EmulatedLink::close, py::call_guard<py::gil_scoped_release>(),
+           "Fails collectives under way and later ones, and ends the link's thread.")
       .def(
           "backend",
           [](std::shared_ptr<EmulatedLink> link, c10::intrusive_ptr<c10d::Backend> wrapped,

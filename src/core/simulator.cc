@@ -58,8 +58,11 @@ Simulation simulate(const Plan& plan, const Profile& profile, const Link& link,
   simulation.iteration_seconds = simulation.compute_seconds + simulation.exposed_seconds;
   simulation.link_seconds = std::accumulate(op_seconds.begin(), op_seconds.end(), 0.0) / period;
   simulation.limit_seconds = std::max(simulation.compute_seconds, simulation.link_seconds);
-  simulation.bound_seconds =
-      bound_seconds(profile, transfer_seconds, bound_period(plan), most_permissive_mode(plan, profile));
+  simulation.bound_seconds = bound_seconds(profile, transfer_seconds,
+                                           {.period = bound_period(plan),
+                                            .mode = most_permissive_mode(plan, profile),
+                                            .latency_seconds = link.latency_seconds,
+                                            .in_flight = link.in_flight});
   if (simulation.bound_seconds > 0)
     simulation.gap = simulation.iteration_seconds / simulation.bound_seconds - 1;
   else if (simulation.iteration_seconds > 0)

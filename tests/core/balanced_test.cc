@@ -92,7 +92,7 @@ TEST(Balanced, AveragesAnEmbeddingDuringTheWholeIteration) {
   profile.layers[0].last_read = {LastReadKind::forward, 0};
   const Plan plan = balanced(profile, {}, 3);
   EXPECT_NEAR(seconds_of(plan, profile), compute_seconds(profile), 1e-6);
-  EXPECT_NEAR(bound_seconds(profile, {12, 0.25}, 3), compute_seconds(profile), 1e-6);
+  EXPECT_NEAR(bound_seconds(profile, {12, 0.25}, {.period = 3}), compute_seconds(profile), 1e-6);
 }
 
 TEST(Balanced, AveragesATiedTensorOnceAndBehindTheBackwardOfItsHead) {
@@ -214,7 +214,7 @@ TEST(BalancedOddInput, MoreIterationsThanLayers) {
   const Profile profile = profile_of({1, 2, 3});
   const Plan plan = balanced(profile, {}, 1000);
   EXPECT_LE(plan.ops.size(), 6);
-  EXPECT_NEAR(seconds_of(plan, profile), bound_seconds(profile, {1, 2, 3}, 1000), 1e-9);
+  EXPECT_NEAR(seconds_of(plan, profile), bound_seconds(profile, {1, 2, 3}, {.period = 1000}), 1e-9);
   balanced(profile, {}, 1'000'000);
 }
 

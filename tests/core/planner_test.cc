@@ -91,7 +91,7 @@ TEST(ChoosePeriod, IsTheFirstOfAllPeriodsThatTheBoundAllows) {
     const std::vector<double> transfers(3, transfer);
     for (const double margin : {0.0, 0.02, 0.5}) {
       std::int64_t first = 1;
-      while (first < 60 && bound_seconds(profile, transfers, first) > (1 + margin) * 10) ++first;
+      while (first < 60 && bound_seconds(profile, transfers, {.period = first}) > (1 + margin) * 10) ++first;
       EXPECT_EQ(choose_period(profile, {}, {.margin = margin, .max_period = 60}), first);
     }
   }

@@ -63,7 +63,7 @@ TEST(WorkedTimelines, HaveTheBoundOfInPlacePlans) {
   for (const WorkedTimeline& timeline : worked_timelines()) {
     SCOPED_TRACE(timeline.what);
     const auto transfer_seconds = layer_transfer_seconds(timeline.profile, timeline.link);
-    EXPECT_NEAR(bound_seconds(timeline.profile, transfer_seconds, timeline.plan.period),
+    EXPECT_NEAR(bound_seconds(timeline.profile, transfer_seconds, {.period = timeline.plan.period}),
                 timeline.bound_seconds, 1e-12);
   }
 }

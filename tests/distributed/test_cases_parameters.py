@@ -208,7 +208,7 @@ def train_early(rank: int) -> dict[str, torch.Tensor]:
         loss = loss_of("untied-embedding", model, batch_for("untied-embedding", rank, iteration))
         if iteration == 4:
             # The backward begins only when the average has arrived.
-            loss.register_hook(lambda _: wait_for_early_op(4))  # type: ignore[no-untyped-call]
+            loss.register_hook(lambda _: wait_for_early_op(4))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
