@@ -9,6 +9,7 @@ from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     check_planner,
     period_from,
+    ring_bytes,
     staging_bytes_from,
 )
 from dreamddp.commands.row_table import print_row
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drift-order",
         metavar="LAYER,..",
-        help="for --fill-bubbles: which layers to add, the most drifting first; default: all, from the output "
+        help="for --fill-bubbles: layers to add, the most drifting first; default: all, from the output "
         "side on",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the plan")
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> Row:
         search=search,
     )
     planning_seconds = time.perf_counter() - begin
-    row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=staging_bytes))
+    row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=ring_bytes(staging_bytes)))
     if args.output is not None:
         plan.save(args.output)
     return {**row, "planning_seconds": planning_seconds, "search": _search_row(search)}

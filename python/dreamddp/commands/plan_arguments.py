@@ -20,7 +20,9 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--staging",
         metavar="SIZE",
-        help="memory for the staging ring and for held averages, such as 64MiB; default "
+        help="memory for the staging ring and, beyond its "
+        + format_num_bytes(default_staging_bytes)
+        + ", for held and carried averages, such as 64MiB; default "
         + format_num_bytes(default_staging_bytes),
     )
     parser.add_argument(
@@ -34,6 +36,11 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
 
 def staging_bytes_from(args: argparse.Namespace) -> int:
     return default_staging_bytes if args.staging is None else parse_num_bytes(args.staging, "--staging")
+
+
+def ring_bytes(staging_bytes: int) -> int:
+    """The staging ring's share of the memory; the rest is for held and carried averages."""
+    return min(staging_bytes, default_staging_bytes)
 
 
 def check_planner(name: str, field: str) -> str:

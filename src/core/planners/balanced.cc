@@ -4,13 +4,18 @@
 // Layers are walked from the tightest windows to the widest and given to the (iteration, window) pairs;
 // within a pair neighbours are merged into ops; then pieces and ops are moved while that helps. The published
 // bound is reached to a fraction of a percent where the link has no latency. What has to be searched for is
-// the number of ops where it has one.
+// the number of ops where it has one. Where averages in place stay behind and the user allows memory or
+// delay, averages are held or carried.
 #include <algorithm>
 #include <utility>
 
 #include "core/planners/algorithms.h"
 #include "core/planners/balanced_fill.h"
 #include "core/planners/balanced_improve.h"
+#include "core/planners/balanced_memory.h"
+#include "core/planners/partition.h"
+#include "core/simulation_run.h"
+#include "dreamddp/bound.h"
 
 namespace dreamddp {
 namespace {
@@ -20,6 +25,9 @@ using namespace balanced;
 constexpr std::size_t num_improved = 2;                  // of the first schedules, the best ones
 constexpr std::int64_t max_work_with_latency = 200'000;  // tens of milliseconds
 constexpr std::int64_t max_work = 20'000;                // without latency all that can be saved are ops
+
+constexpr double smallest_gain = 0.001;     // for which memory or delay is spent
+constexpr double max_partition_work = 4e6;  // milliseconds
 
 Schedule best_schedule(const Problem& problem) {
   std::vector<Schedule> schedules;
@@ -40,9 +48,44 @@ Schedule best_schedule(const Problem& problem) {
 
 Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& options) {
   const Problem problem = make_problem(profile, link, options.period);
-  Plan plan = plan_without_ops("balanced", profile, options.period);
-  plan.ops = make_ops(problem, best_schedule(problem), EventOrder(profile));
-  return plan;
+  const std::vector<double> transfers = layer_transfer_seconds(profile, link);
+  const EventOrder order(profile);
+  Plan best = plan_without_ops("balanced", profile, options.period);
+  const auto plan_in_place = [&](const Problem& part) { return make_ops(part, best_schedule(part), order); };
+  best.ops = plan_in_place(problem);
+  const auto seconds_of = [&](const Plan& plan) {
+    return steady_iteration_seconds(plan, profile, link, transfers);
+  };
+  double least = seconds_of(best);
+  const auto consider = [&](Plan plan, double worthwhile) {
+    const double seconds = seconds_of(plan);
+    if (seconds >= least * (1 - worthwhile)) return;
+    least = seconds;
+    best.ops = std::move(plan.ops);
+  };
+  const auto bound = [&](OpMode mode) {
+    return bound_seconds(profile, transfers,
+                         {.period = options.period,
+                          .mode = mode,
+                          .latency_seconds = link.latency_seconds,
+                          .in_flight = link.in_flight});
+  };
+  const PartitionProblem partitions = make_partition_problem(profile, link, options.period);
+  const double work = static_cast<double>(std::min(partitions.period, partitions.layers.size())) *
+                      static_cast<double>(partitions.layers.size()) *
+                      static_cast<double>(partitions.layers.size());
+  if (least > bound(OpMode::in_place) * (1 + smallest_gain) && work <= max_partition_work)
+    consider(partition_plan("", profile, partitions, best_partition(partitions)), 1e-9);
+  const MemoryPlans with_memory{profile, options, problem, plan_in_place};
+  for (std::int64_t steps = 0; steps <= options.max_delay; ++steps) {
+    if (least <= bound(steps == 0 ? OpMode::held : OpMode::carried) * (1 + smallest_gain)) continue;
+    for (std::vector<Op>& ops : with_memory.crossing(steps)) {
+      Plan plan = plan_without_ops("", profile, options.period);
+      plan.ops = std::move(ops);
+      consider(std::move(plan), smallest_gain);
+    }
+  }
+  return best;
 }
 
 }  // namespace dreamddp
