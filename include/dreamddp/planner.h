@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "dreamddp/link.h"
 #include "dreamddp/plan.h"
@@ -13,23 +12,10 @@
 
 namespace dreamddp {
 
-/// What a planner that searches has done.
-struct SearchStatistics {
-  std::int64_t nodes = 0;               ///< decisions looked at
-  std::int64_t complete_solutions = 0;  ///< partitions compared
-  double seconds = 0;
-  bool is_complete = true;  ///< false where a limit ended the search: the plan is the best found until then
-};
-
 struct PlanOptions {
   std::int64_t period = 5;  ///< H; planners of gradients average in every iteration and take it as 1
   std::int64_t staging_bytes = default_staging_bytes;  ///< memory for the ring and for held averages
-  std::int64_t max_delay = 0;           ///< steps that a carried average may cross; 0: none are carried
-  std::int64_t max_nodes = 10'000'000;  ///< of the search of `dreamddp`; 0: no limit
-  double max_seconds = 0;     ///< of the same; 0: no limit. With one the plan depends on the machine
-  bool fill_bubbles = false;  ///< the plan also gets fill_bubbles() of dreamddp/bubbles.h
-  std::vector<std::size_t> drift_order;  ///< for fill_bubbles; empty: from the output side on
-  SearchStatistics* search = nullptr;    ///< filled by planners that search, when not null
+  std::int64_t max_delay = 0;  ///< steps that a carried average may cross; 0: none are carried
 };
 
 struct Planner {

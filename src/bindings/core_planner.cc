@@ -21,17 +21,9 @@ std::vector<std::pair<std::string, std::string>> planner_summaries() {
 }
 
 Plan make_plan_by_name(const std::string& planner, const Profile& profile, const Link& link,
-                       std::int64_t period, std::int64_t staging_bytes, std::int64_t max_delay,
-                       std::int64_t max_nodes, bool fill_bubbles, const std::vector<std::size_t>& drift_order,
-                       SearchStatistics* search) {
+                       std::int64_t period, std::int64_t staging_bytes, std::int64_t max_delay) {
   return make_plan(planner, profile, link,
-                   {.period = period,
-                    .staging_bytes = staging_bytes,
-                    .max_delay = max_delay,
-                    .max_nodes = max_nodes,
-                    .fill_bubbles = fill_bubbles,
-                    .drift_order = drift_order,
-                    .search = search});
+                   {.period = period, .staging_bytes = staging_bytes, .max_delay = max_delay});
 }
 
 }  // namespace
@@ -39,25 +31,14 @@ Plan make_plan_by_name(const std::string& planner, const Profile& profile, const
 void bind_planner(py::module_& module) {
   const PlanOptions defaults;
   const PeriodOptions period_defaults;
-  py::class_<SearchStatistics>(module, "SearchStatistics", "What a planner that searches has done.")
-      .def(py::init<>())
-      .def_readonly("nodes", &SearchStatistics::nodes, "Decisions looked at; 0 where nothing was searched.")
-      .def_readonly("complete_solutions", &SearchStatistics::complete_solutions)
-      .def_readonly("seconds", &SearchStatistics::seconds)
-      .def_readonly("is_complete", &SearchStatistics::is_complete,
-                    "False where a limit ended the search: the plan is the best found until then.");
   module.def("planners", &planner_summaries, "Name and one-line summary of every planner, in listing order.");
-  module.def(
-      "make_plan", &make_plan_by_name, py::arg("planner"), py::arg("profile"), py::arg("link"), py::kw_only(),
-      py::arg("period") = defaults.period, py::arg("staging_bytes") = defaults.staging_bytes,
-      py::arg("max_delay") = defaults.max_delay, py::arg("max_nodes") = defaults.max_nodes,
-      py::arg("fill_bubbles") = false, py::arg("drift_order") = defaults.drift_order,
-      py::arg("search") = py::none(), py::call_guard<py::gil_scoped_release>(),
-      "Makes a valid plan; the same arguments give the same plan on every machine.\n\n"
-      "staging_bytes: memory for the ring and for held averages. max_delay: steps that a carried "
-      "average may cross; 0 for none. max_nodes: of the search of 'dreamddp'; 0 for no limit. "
-      "fill_bubbles: average more where that costs no time, layers in drift_order (numbers, the most "
-      "drifting first) first; empty: from the output side on. search: filled by planners that search.");
+  module.def("make_plan", &make_plan_by_name, py::arg("planner"), py::arg("profile"), py::arg("link"),
+             py::kw_only(), py::arg("period") = defaults.period,
+             py::arg("staging_bytes") = defaults.staging_bytes, py::arg("max_delay") = defaults.max_delay,
+             py::call_guard<py::gil_scoped_release>(),
+             "Makes a valid plan; the same arguments give the same plan on every machine.\n\n"
+             "staging_bytes: memory for the ring and for held averages. max_delay: steps that a carried "
+             "average may cross; 0 for none.");
   module.def(
       "choose_period",
       [](const Profile& profile, const Link& link, double margin, std::int64_t max_period) {

@@ -6,7 +6,6 @@
 
 #include "core/planners/algorithms.h"
 #include "dreamddp/bound.h"
-#include "dreamddp/bubbles.h"
 #include "dreamddp/error.h"
 
 namespace dreamddp {
@@ -14,16 +13,12 @@ namespace {
 
 constexpr std::int64_t largest_period = 1'000'000;
 
-constexpr std::array<Planner, 10> all_planners{{
+constexpr std::array<Planner, 6> all_planners{{
     {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd},
     {"wfbp", "each layer's gradient as soon as it is ready, every iteration", plan_wfbp},
     {"ddp", "gradients in the buckets of PyTorch's DistributedDataParallel, every iteration", plan_ddp},
-    {"asc-wfbp", "gradients merged as the link's latency asks for, every iteration", plan_asc_wfbp},
     {"local-sgd", "all parameters after every H-th step", plan_local_sgd},
     {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count},
-    {"dreamddp", "the published search for a partition, with bubble filling", plan_dreamddp},
-    {"sequential", "the best partition into consecutive layers", plan_sequential},
-    {"brute-force", "the same by trying all, for few layers", plan_brute_force},
     {"balanced", "parts of the model spread over the iterations so that compute hides them", plan_balanced},
 }};
 
@@ -49,18 +44,6 @@ void check(const PlanOptions& options) {
             .allowed = "a number of steps of at least 0",
             .remedy = "Give 0 to carry no averages over a step."});
   }
-  if (options.max_nodes < 0) {
-    reject({.field = "max_nodes",
-            .value = std::to_string(options.max_nodes),
-            .allowed = "a number of nodes of at least 0",
-            .remedy = "Give 0 to search without a limit."});
-  }
-  if (!(options.max_seconds >= 0) || !std::isfinite(options.max_seconds)) {
-    reject({.field = "max_seconds",
-            .value = std::to_string(options.max_seconds),
-            .allowed = "seconds of at least 0",
-            .remedy = "Give 0 to search without a limit."});
-  }
 }
 
 const Planner& find_planner(std::string_view name) {
@@ -85,9 +68,7 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
   validate(profile);
   validate(link);
   check(options);
-  Plan plan = algorithm.make(profile, link, options);
-  if (options.fill_bubbles) plan = fill_bubbles(plan, profile, link, options.drift_order);
-  return plan;
+  return algorithm.make(profile, link, options);
 }
 
 std::int64_t choose_period(const Profile& profile, const Link& link, const PeriodOptions& options) {
@@ -103,8 +84,7 @@ std::int64_t choose_period(const Profile& profile, const Link& link, const Perio
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
   const auto is_compute_bound = [&](std::int64_t period) {
-    return bound_seconds(profile, transfers, {.period = period, .latency_seconds = link.latency_seconds}) <=
-           allowed_seconds;
+    return bound_seconds(profile, transfers, period) <= allowed_seconds;
   };
   // The bound falls with H, so a binary search finds the smallest one. `high` is the answer so far.
   std::int64_t low = 1;

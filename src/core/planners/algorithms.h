@@ -15,14 +15,7 @@ Plan plan_ddp(const Profile& profile, const Link& link, const PlanOptions& optio
 Plan plan_wfbp(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_local_sgd(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_equal_count(const Profile& profile, const Link& link, const PlanOptions& options);
-Plan plan_asc_wfbp(const Profile& profile, const Link& link, const PlanOptions& options);
-Plan plan_dreamddp(const Profile& profile, const Link& link, const PlanOptions& options);
-Plan plan_sequential(const Profile& profile, const Link& link, const PlanOptions& options);
-Plan plan_brute_force(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& options);
-
-/// The profile with times of nine digits, so that it gives the same plan whatever its time unit.
-Profile with_rounded_times(Profile profile);
 
 /// A plan for the layers of the profile that has no ops yet.
 Plan plan_without_ops(std::string_view planner, const Profile& profile, std::int64_t period);

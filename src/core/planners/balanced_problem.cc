@@ -1,6 +1,7 @@
 #include "core/planners/balanced_problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/planners/algorithms.h"
@@ -8,6 +9,23 @@
 
 namespace dreamddp::balanced {
 namespace {
+
+// 0.1 ms and 0.0001 s differ in the last bits when they have been read; in 30 bits they are equal.
+double round_to_30_bits(double seconds) {
+  int exponent = 0;
+  const double fraction = std::frexp(seconds, &exponent);
+  return std::ldexp(std::round(std::ldexp(fraction, 30)), exponent - 30);
+}
+
+Profile with_rounded_times(Profile profile) {
+  profile.step_seconds = round_to_30_bits(profile.step_seconds);
+  for (Layer& layer : profile.layers) {
+    layer.forward_seconds = round_to_30_bits(layer.forward_seconds);
+    layer.backward_seconds = round_to_30_bits(layer.backward_seconds);
+    if (layer.transfer_seconds) layer.transfer_seconds = round_to_30_bits(*layer.transfer_seconds);
+  }
+  return profile;
+}
 
 /// Layers from the latest last read to the earliest.
 std::vector<std::size_t> by_last_read(const Profile& profile) {
@@ -65,9 +83,7 @@ Problem make_problem(const Profile& given, const Link& link, std::int64_t period
   problem.latency = link.latency_seconds;
   // A cycle has at most two windows with a piece of every layer, so more in flight change nothing.
   problem.in_flight = std::min(static_cast<std::size_t>(link.in_flight), 2 * problem.layers.size());
-  problem.unavoidable = std::max(
-      0.0, bound_seconds(profile, transfers, {.period = period, .latency_seconds = link.latency_seconds}) -
-               compute);
+  problem.unavoidable = std::max(0.0, bound_seconds(profile, transfers, period) - compute);
   problem.resolution = 1e-9 * (problem.horizon + link_share + problem.latency);
   return problem;
 }

@@ -1,30 +1,9 @@
-// What the algorithms share: rounded times, the bare plan, the layers that need averaging, and gradient ops.
+// What the algorithms share: the bare plan, the layers that need averaging, and gradient ops.
 #include <algorithm>
-#include <cmath>
 
 #include "core/planners/algorithms.h"
 
 namespace dreamddp {
-namespace {
-
-// 0.1 ms and 0.0001 s differ in the last bits when they have been read; in 30 bits they are equal.
-double round_to_30_bits(double seconds) {
-  int exponent = 0;
-  const double fraction = std::frexp(seconds, &exponent);
-  return std::ldexp(std::round(std::ldexp(fraction, 30)), exponent - 30);
-}
-
-}  // namespace
-
-Profile with_rounded_times(Profile profile) {
-  profile.step_seconds = round_to_30_bits(profile.step_seconds);
-  for (Layer& layer : profile.layers) {
-    layer.forward_seconds = round_to_30_bits(layer.forward_seconds);
-    layer.backward_seconds = round_to_30_bits(layer.backward_seconds);
-    if (layer.transfer_seconds) layer.transfer_seconds = round_to_30_bits(*layer.transfer_seconds);
-  }
-  return profile;
-}
 
 Plan plan_without_ops(std::string_view planner, const Profile& profile, std::int64_t period) {
   Plan plan;
