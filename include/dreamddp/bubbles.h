@@ -12,9 +12,9 @@ namespace dreamddp {
 /// Averages layers more often than the plan does, as long as the simulated time of its period stays the same.
 ///
 /// Iteration by iteration, the layers that drift most come first; each is added whole, as an op of its own in
-/// the backward window, unless it is in flight in that window already or the period would grow. Traffic grows.
-/// The work is bounded, so plans of many thousand ops may keep some bubbles. A plan that averages gradients
-/// is returned as it is: its workers do not drift apart.
+/// the backward window, unless it is in flight in that window already or the period would grow. Traffic
+/// grows. The work is bounded, so plans of many thousand ops may keep some bubbles. A plan that averages
+/// gradients is returned as it is: its workers do not drift apart.
 ///
 /// @param plan valid for `profile`
 /// @param drift for every layer, how far workers drift apart in it between two averages, on any scale; layers

@@ -27,7 +27,7 @@ struct SearchStatistics {
   std::int64_t nodes = 0;               ///< states (next layer, set that is being filled) that were visited
   std::int64_t complete_solutions = 0;  ///< partitions of all layers among them
   double seconds = 0;                   ///< of wall-clock time
-  bool complete = true;                 ///< whether it ended by itself; else the plan is the best found so far
+  bool complete = true;  ///< whether it ended by itself; else the plan is the best found so far
 };
 
 }  // namespace dreamddp
