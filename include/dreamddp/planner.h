@@ -18,10 +18,10 @@ namespace dreamddp {
 struct PlanOptions {
   std::int64_t period = 5;  ///< H; planners of gradients average in every iteration and take it as 1
   std::int64_t staging_bytes = default_staging_bytes;  ///< memory for the ring and for held averages
-  std::int64_t max_delay = 0;  ///< steps that a carried average may cross; 0: none are carried
-  bool fill_bubbles = false;   ///< whether fill_bubbles() is applied to the plan
-  std::vector<double> drift;   ///< per layer, for fill_bubbles(); empty: all are equal
-  SearchOptions search;        ///< limits of `dreamddp`'s search
+  std::int64_t max_delay = 0;      ///< steps that a carried average may cross; 0: none are carried
+  bool fill_bubbles = false;       ///< whether fill_bubbles() is applied to the plan
+  std::vector<double> drift = {};  ///< per layer, for fill_bubbles(); empty: all are equal
+  SearchOptions search = {};       ///< limits of `dreamddp`'s search
   /// Set to what the search did, or to nothing where the planner does not search, when not null.
   std::optional<SearchStatistics>* search_statistics = nullptr;
 };

@@ -18,8 +18,8 @@ struct SearchOptions {
   /// per million. The same limit gives the same plan on every machine.
   std::int64_t max_nodes = 10'000'000;
   /// At most so many seconds, beyond the first complete solution. Plans then depend on the machine.
-  std::optional<double> max_seconds;
-  Prunings prunings;
+  std::optional<double> max_seconds = {};
+  Prunings prunings = {};
 };
 
 /// What a search did.
