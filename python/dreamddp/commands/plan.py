@@ -3,8 +3,9 @@
 import argparse
 import time
 
-from dreamddp._core import Profile, make_plan, planners, simulate
+from dreamddp._core import Profile, SearchStatistics, make_plan_and_report, planners, simulate
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
+from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     check_planner,
@@ -13,6 +14,7 @@ from dreamddp.commands.plan_arguments import (
 )
 from dreamddp.commands.row_table import print_row
 from dreamddp.commands.rows import Row, simulation_row
+from dreamddp.commands.search_arguments import add_search_arguments, search_from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--period", metavar="H", default="auto", help="iterations, or auto (the default)")
     add_memory_arguments(parser)
+    add_bubble_arguments(parser)
+    add_search_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the plan")
     add_link_arguments(parser)
 
@@ -33,15 +37,37 @@ def run(args: argparse.Namespace) -> Row:
     profile = Profile.load(args.profile)
     period = period_from(args.period, profile, link, "--period")
     staging_bytes = staging_bytes_from(args)
+    drift = drift_from(args, profile)
+    search = search_from(args)
     begin = time.perf_counter()
-    plan = make_plan(
-        planner, profile, link, period=period, staging_bytes=staging_bytes, max_delay=args.max_delay
+    plan, statistics = make_plan_and_report(
+        planner,
+        profile,
+        link,
+        period=period,
+        staging_bytes=staging_bytes,
+        max_delay=args.max_delay,
+        fill_bubbles=args.fill_bubbles,
+        drift=drift,
+        search=search,
     )
     planning_seconds = time.perf_counter() - begin
     row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=staging_bytes))
     if args.output is not None:
         plan.save(args.output)
-    return {**row, "planning_seconds": planning_seconds}
+    return {**row, "planning_seconds": planning_seconds, "search": _search_row(statistics)}
+
+
+def _search_row(statistics: SearchStatistics | None) -> dict[str, int | float | bool] | None:
+    """None for planners that do not search."""
+    if statistics is None:
+        return None
+    return {
+        "nodes": statistics.nodes,
+        "complete_solutions": statistics.complete_solutions,
+        "seconds": statistics.seconds,
+        "complete": statistics.complete,
+    }
 
 
 def print_table(result: Row) -> None:
