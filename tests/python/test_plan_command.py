@@ -107,9 +107,8 @@ def test_the_search_is_reported(profile_file: Path, command: RunCommand) -> None
     assert set(search) == {"nodes", "complete_solutions", "seconds", "complete"}
     assert search["complete"] is True
     assert search["nodes"] > search["complete_solutions"] >= 1
-    assert f"{search['nodes']} nodes, {search['complete_solutions']} solutions, complete" in command(
-        *arguments
-    ).out.replace("\n", " ")
+    text = f"{search['nodes']} nodes, {search['complete_solutions']} complete solutions; complete."
+    assert text in command(*arguments).out
 
 
 def test_a_search_that_is_cut_off_says_so(tmp_path: Path, command: RunCommand) -> None:

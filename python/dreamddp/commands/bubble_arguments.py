@@ -9,7 +9,7 @@ def add_bubble_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fill-bubbles",
         action="store_true",
-        help="average layers more often in what is left of the time; the iteration stays as long, traffic grows",
+        help="average layers more often where the link is idle: iterations stay as long, traffic grows",
     )
     parser.add_argument(
         "--drift",
@@ -19,7 +19,7 @@ def add_bubble_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def drift_from(args: argparse.Namespace, profile: Profile) -> list[float]:
-    """A number for each layer, larger for those named first and 0 for the others; empty where none is named."""
+    """A number per layer, larger for those named first, 0 for the others; empty where none is named."""
     if args.drift is None:
         return []
     if not args.fill_bubbles:

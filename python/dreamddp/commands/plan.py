@@ -2,10 +2,13 @@
 
 import argparse
 import time
+from typing import TypedDict
+
+from rich.console import Console
 
 from dreamddp._core import Profile, SearchStatistics, make_plan_and_report, planners, simulate
-from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
+from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     check_planner,
@@ -58,7 +61,16 @@ def run(args: argparse.Namespace) -> Row:
     return {**row, "planning_seconds": planning_seconds, "search": _search_row(statistics)}
 
 
-def _search_row(statistics: SearchStatistics | None) -> dict[str, int | float | bool] | None:
+class SearchRow(TypedDict):
+    """What a planner's search did."""
+
+    nodes: int
+    complete_solutions: int
+    seconds: float
+    complete: bool
+
+
+def _search_row(statistics: SearchStatistics | None) -> SearchRow | None:
     """None for planners that do not search."""
     if statistics is None:
         return None
@@ -72,3 +84,8 @@ def _search_row(statistics: SearchStatistics | None) -> dict[str, int | float | 
 
 def print_table(result: Row) -> None:
     print_row(result)
+    search = result["search"]
+    if isinstance(search, dict):
+        end = "complete" if search["complete"] else "cut off: the plan is the best found so far"
+        text = f"Search: {search['nodes']} nodes, {search['complete_solutions']} complete solutions; {end}."
+        Console().print(text, soft_wrap=True, highlight=False, markup=False)

@@ -20,7 +20,6 @@ _LINES = {
     "bytes_per_iteration": "averaged by every worker",
     "staging_bytes": "memory of staging, held and carried averages",
     "planning_seconds": "spent on making the plan",
-    "search": "nodes and complete solutions of the planner's search",
 }
 
 
@@ -32,8 +31,6 @@ def print_row(row: Mapping[str, object]) -> None:
     table.add_column("value", justify="right")
     table.add_column("meaning")
     for key, meaning in _LINES.items():
-        if key == "search" and row.get(key) is None:
-            continue
         if key in row:
             table.add_row(key.removesuffix("_seconds").replace("_", " "), text_of(row, key), meaning)
     console.print(table)

@@ -30,8 +30,6 @@ def text_of(row: Mapping[str, object], key: str) -> str:
     value = row[key]
     if value is None:
         return "unknown"
-    if isinstance(value, Mapping):
-        return _search_text(value)
     if isinstance(value, float) and key.endswith("_seconds"):
         return format_seconds(value)
     if isinstance(value, int | float) and "bytes" in key:
@@ -43,8 +41,3 @@ def text_of(row: Mapping[str, object], key: str) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)
-
-
-def _search_text(search: Mapping[str, object]) -> str:
-    end = "complete" if search["complete"] else "cut off, the best found so far"
-    return f"{search['nodes']} nodes, {search['complete_solutions']} solutions, {end}"

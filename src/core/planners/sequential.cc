@@ -52,18 +52,7 @@ class Table {
     const double enough = std::min(exposed_seconds(problem, equal_counts(problem, num_sets)),
                                    exposed_seconds(problem, equal_link_times(problem, num_sets))) +
                           problem.resolution;
-    SetClock clock(problem);
-    for (std::size_t i = 0; i < problem.layers.size(); ++i) {
-      const double* const before = least(i);
-      clock.clear();
-      for (std::size_t j = i + 1; j <= problem.layers.size(); ++j) {
-        clock.launch(problem.layers[j - 1]);
-        const double exposed = problem.exposed_seconds(clock.finish());
-        if (before[num_sets] + exposed > enough) break;
-        double* const after = least(j);
-        for (std::size_t h = 0; h < num_sets; ++h) after[h + 1] = std::min(after[h + 1], before[h] + exposed);
-      }
-    }
+    fill(enough);
   }
 
   double exposed() const { return least(problem_.layers.size())[num_sets_]; }
@@ -81,6 +70,31 @@ class Table {
   }
 
  private:
+  /// @param enough what some partition exposes in all
+  void fill(double enough) {
+    SetClock clock(problem_);
+    std::size_t hidden_from_before = 0;  // w(i - 1, j) is 0 up to this j
+    for (std::size_t i = 0; i < problem_.layers.size(); ++i) {
+      const double* const before = least(i);
+      std::size_t fewest = 0;  // sets in front of i that leave enough room
+      std::size_t hidden = hidden_from_before;
+      clock.clear();
+      for (std::size_t j = i + 1; j <= problem_.layers.size(); ++j) {
+        clock.launch(problem_.layers[j - 1]);
+        const double exposed = problem_.exposed_seconds(clock.finish());
+        if (exposed == 0) hidden = j;
+        if (j <= hidden_from_before)
+          continue;  // a set from i - 1 on hides as well, and leaves less to others
+        while (fewest < num_sets_ && before[fewest] + exposed > enough) ++fewest;
+        if (fewest == num_sets_) break;
+        double* const after = least(j);
+        for (std::size_t h = fewest; h < num_sets_; ++h)
+          after[h + 1] = std::min(after[h + 1], before[h] + exposed);
+      }
+      hidden_from_before = hidden;
+    }
+  }
+
   /// The i with f_h(end) = f_{h-1}(i) + w(i, end).
   std::size_t begin_of_set(std::size_t h, std::size_t end) const {
     const double sought = least(end)[h];
