@@ -3,7 +3,8 @@
 // Let w(i, j) be the exposed seconds of the set of positions i .. j-1, and f_h(j) the least exposed seconds
 // of positions 0 .. j-1 in at most h sets: f_h(j) = min over i of f_{h-1}(i) + w(i, j). One SetClock gives
 // w(i, j) for all j, so this takes O(H L^2) steps at most. A longer set exposes no less, so j need not go
-// further than where f_{h-1}(i) + w(i, j) is more than some partition exposes in all.
+// further than where f_{h-1}(i) + w(i, j) is more than some partition exposes in all; nor does a set count
+// that hides where the one that begins a layer earlier hides, too.
 #include <algorithm>
 #include <limits>
 
@@ -74,7 +75,7 @@ class Table {
   void fill(double enough) {
     SetClock clock(problem_);
     std::size_t hidden_from_before = 0;  // w(i - 1, j) is 0 up to this j
-    for (std::size_t i = 0; i < problem_.layers.size(); ++i) {
+    for (std::size_t i = 0; i < problem_.layers.size() && hidden_from_before < problem_.layers.size(); ++i) {
       const double* const before = least(i);
       std::size_t fewest = 0;  // sets in front of i that leave enough room
       std::size_t hidden = hidden_from_before;

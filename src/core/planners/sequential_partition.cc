@@ -36,28 +36,6 @@ SetClock::SetClock(const SequentialProblem& problem) : latency_(problem.latency)
   if (!problem.is_one_by_one()) finishes_.resize(problem.in_flight);
 }
 
-void SetClock::clear() {
-  free_ = 0;
-  last_finish_ = 0;
-  num_launched_ = 0;
-  oldest_ = 0;
-}
-
-double SetClock::start_of(const SequentialLayer& layer) const {
-  if (finishes_.empty()) return std::max(layer.ready_seconds, last_finish_);
-  const double start = std::max(layer.ready_seconds, free_);
-  return num_launched_ < finishes_.size() ? start : std::max(start, finishes_[oldest_]);
-}
-
-void SetClock::launch(const SequentialLayer& layer) {
-  free_ = start_of(layer) + layer.link_seconds;
-  last_finish_ = free_ + latency_;
-  if (finishes_.empty()) return;
-  finishes_[oldest_] = last_finish_;
-  oldest_ = oldest_ + 1 == finishes_.size() ? 0 : oldest_ + 1;
-  ++num_launched_;
-}
-
 std::vector<std::vector<std::size_t>> sets_of(const SequentialProblem& problem, const SetBegins& begins) {
   std::vector<std::vector<std::size_t>> sets(problem.period);
   for (std::size_t h = 0; h < begins.size(); ++h) {

@@ -8,6 +8,7 @@
 // simulator says of the plan.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -50,17 +51,33 @@ class SetClock {
   explicit SetClock(const SequentialProblem& problem);
 
   /// Back to an idle link.
-  void clear();
+  void clear() {
+    free_ = 0;
+    last_finish_ = 0;
+    num_launched_ = 0;
+    oldest_ = 0;
+  }
   /// When the op of this layer would finish if it were launched next.
   double finish_of(const SequentialLayer& layer) const {
     return start_of(layer) + layer.link_seconds + latency_;
   }
-  void launch(const SequentialLayer& layer);
+  void launch(const SequentialLayer& layer) {
+    free_ = start_of(layer) + layer.link_seconds;
+    last_finish_ = free_ + latency_;
+    if (finishes_.empty()) return;
+    finishes_[oldest_] = last_finish_;
+    oldest_ = oldest_ + 1 == finishes_.size() ? 0 : oldest_ + 1;
+    ++num_launched_;
+  }
   /// When the last op finishes; 0 where there is none.
   double finish() const { return last_finish_; }
 
  private:
-  double start_of(const SequentialLayer& layer) const;
+  double start_of(const SequentialLayer& layer) const {
+    if (finishes_.empty()) return std::max(layer.ready_seconds, last_finish_);
+    const double start = std::max(layer.ready_seconds, free_);
+    return num_launched_ < finishes_.size() ? start : std::max(start, finishes_[oldest_]);
+  }
 
   double latency_;
   double free_ = 0;  ///< start + x of the last op
