@@ -3,14 +3,15 @@
     python -m benchmarks.search [FOLDER]
 
 Nodes are counted on random profiles of L layers whose link takes half as long per iteration as the compute,
-where the search branches most. FOLDER holds published layer times, one folder per run with `backward.json` and
-`sync.json`; on those, plans are compared with the lower bound. Node counts do not depend on the machine.
+where the search branches most. FOLDER holds published layer times, one folder per run with `backward.json`
+and `sync.json`; on those, plans are compared with the lower bound. Node counts do not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from dreamddp import (
     Profile,
     SearchOptions,
     SearchStatistics,
+    fill_bubbles,
     make_plan,
     make_plan_and_report,
     simulate,
@@ -31,8 +33,9 @@ from dreamddp._core import import_public_profile, read_text_file
 PERIODS = (5, 10, 20)
 SIZES = (10, 20, 50, 100, 200, 500, 1000)
 LONG_PERIODS = (2, 5, 10, 15, 20, 25, 30)
-MAX_NODES = 20_000_000
+MAX_NODES = 200_000_000
 PRUNINGS = ("at_least_one", "optimal_hiding", "delayed_overflow")
+TIMED = ("asc-wfbp", "equal-count", "dreamddp", "sequential", "balanced")
 PLANNERS = ("dreamddp", "equal-count", "sequential", "balanced")
 LINK_SHARE = 0.5
 
@@ -48,6 +51,7 @@ def main() -> None:
         "link_share": LINK_SHARE,
         "nodes": count_nodes(),
         "prunings": count_nodes_without_prunings(),
+        "seconds": measure_seconds(),
     }
     if options.folder is not None:
         result["gaps"] = measure_gaps(options.folder)
@@ -62,7 +66,7 @@ def count_nodes() -> list[dict[str, Any]]:
         for period in LONG_PERIODS:
             statistics = search(num_layers, period, SearchOptions(max_nodes=MAX_NODES))
             rows.append({"layers": num_layers, "period": period, **as_row(statistics)})
-            line.append(f"{statistics.nodes}" if statistics.complete else f"> {MAX_NODES}")
+            line.append(nodes_text(statistics))
         print(f"{num_layers:>8} " + " ".join(f"{text:>12}" for text in line))
     return rows
 
@@ -75,8 +79,33 @@ def count_nodes_without_prunings() -> list[dict[str, Any]]:
             statistics = search(num_layers, period, options)
             rows.append({"layers": num_layers, "period": period, "without": left_out, **as_row(statistics)})
             what = "all prunings" if not left_out else "without " + ", ".join(left_out)
-            print(f"{num_layers} layers, H = {period}, {what}: {statistics.nodes} nodes")
+            print(f"{num_layers} layers, H = {period}, {what}: {nodes_text(statistics)} nodes")
     return rows
+
+
+def measure_seconds() -> list[dict[str, Any]]:
+    """Planning at period 20, with the default limit of the search; bubbles are those of local-sgd."""
+    rows = []
+    for num_layers in (100, 1000, 10_000):
+        profile = random_profile(num_layers, 20)
+        seconds = {}
+        for planner in TIMED:
+            begin = time.perf_counter()
+            make_plan(planner, profile, Link(), period=20)
+            seconds[planner] = time.perf_counter() - begin
+        plan = make_plan("local-sgd", profile, Link(), period=20)
+        begin = time.perf_counter()
+        fill_bubbles(plan, profile, Link())
+        seconds["bubbles"] = time.perf_counter() - begin
+        rows.append({"layers": num_layers, "period": 20, "seconds": seconds})
+        print(
+            f"{num_layers} layers: " + ", ".join(f"{name} {value:.3g} s" for name, value in seconds.items())
+        )
+    return rows
+
+
+def nodes_text(statistics: SearchStatistics) -> str:
+    return f"{statistics.nodes}" if statistics.complete else f"> {MAX_NODES}"
 
 
 def search(num_layers: int, period: int, options: SearchOptions) -> SearchStatistics:
