@@ -75,7 +75,7 @@ def count_nodes_without_prunings() -> list[dict[str, Any]]:
     rows = []
     for num_layers, period in ((10, 5), (20, 5), (50, 5), (20, 10)):
         for left_out in ([], *([name] for name in PRUNINGS), list(PRUNINGS)):
-            options = SearchOptions(max_nodes=MAX_NODES, **dict.fromkeys(left_out, False))  # type: ignore[arg-type]
+            options = SearchOptions(max_nodes=MAX_NODES, **dict.fromkeys(left_out, False))
             statistics = search(num_layers, period, options)
             rows.append({"layers": num_layers, "period": period, "without": left_out, **as_row(statistics)})
             what = "all prunings" if not left_out else "without " + ", ".join(left_out)
