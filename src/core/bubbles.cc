@@ -1,11 +1,11 @@
 #include "dreamddp/bubbles.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <iterator>
 #include <string>
+#include <utility>
 
 #include "core/decimal.h"
 #include "core/profile_text.h"

@@ -53,8 +53,9 @@ def test_bandwidth_replaces_the_measured_transfers(profile_file: Path, command: 
     )
 
 
+@pytest.mark.parametrize("planner", PLANNERS)
 def test_the_unit_of_the_profile_does_not_matter(
-    profile_file: Path, tmp_path: Path, command: RunCommand
+    planner: str, profile_file: Path, tmp_path: Path, command: RunCommand
 ) -> None:
     plans = []
     for unit, per_ms in (("s", 1e-3), ("ms", 1.0), ("us", 1e3)):
@@ -66,7 +67,8 @@ def test_the_unit_of_the_profile_does_not_matter(
                 layer[field] *= per_ms
         profile, output = tmp_path / f"profile-{unit}.json", tmp_path / f"plan-{unit}.json"
         profile.write_text(json.dumps(value))
-        assert command("plan", profile, "--period", "3", "-o", output).status == 0
+        arguments = ["--planner", planner, "--period", "3", "--fill-bubbles", "-o", output]
+        assert command("plan", profile, *arguments).status == 0
         plans.append(Plan.load(output))
     assert plans[0] == plans[1] == plans[2]
 

@@ -1,6 +1,7 @@
 // The published planner: a depth-first search for a sequential partition, then bubble filling. Design
 // section 7.
 #include <algorithm>
+#include <iterator>
 
 #include "core/planners/algorithms.h"
 #include "core/planners/published_search.h"
@@ -8,11 +9,14 @@
 namespace dreamddp {
 namespace {
 
+// Beyond, bubbles are left: a plan has to fit into memory where H is huge, too.
+constexpr std::size_t most_filled_ops = 1'000'000;
+
 std::vector<std::size_t> with_output_side(const std::vector<std::size_t>& set,
                                           const std::vector<std::size_t>& output_side, std::size_t count) {
   std::vector<std::size_t> merged;
-  const auto end = output_side.begin() + static_cast<std::ptrdiff_t>(count);
-  std::ranges::merge(set, std::ranges::subrange(output_side.begin(), end), std::back_inserter(merged));
+  std::merge(set.begin(), set.end(), output_side.begin(),
+             output_side.begin() + static_cast<std::ptrdiff_t>(count), std::back_inserter(merged));
   return merged;
 }
 
@@ -51,7 +55,13 @@ Plan plan_dreamddp(const Profile& profile, const Link& link, const PlanOptions& 
   if (options.search_statistics != nullptr) *options.search_statistics = result.statistics;
   std::vector<std::vector<std::size_t>> sets = sets_of(problem, result.begins);
   SetClock clock(problem);
-  for (std::vector<std::size_t>& set : sets) fill_bubble(problem, set, clock);
+  std::size_t num_ops = problem.layers.size();
+  for (std::vector<std::size_t>& set : sets) {
+    if (num_ops > most_filled_ops) break;
+    const std::size_t num_before = set.size();
+    fill_bubble(problem, set, clock);
+    num_ops += set.size() - num_before;
+  }
   return make_sequential_plan("dreamddp", profile, problem, sets);
 }
 
