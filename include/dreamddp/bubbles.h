@@ -12,7 +12,8 @@ namespace dreamddp {
 /// Averages layers more often than the plan does, as long as the simulated time of its period stays the same.
 ///
 /// Iteration by iteration, the layers that drift most come first; each is added whole, as an op of its own in
-/// the backward window, unless it is in flight in that window already or the period would grow. Traffic
+/// the backward window, unless it is in flight in that window already or the period would grow. A layer that
+/// is read last no earlier, and takes no less link time, than one that did not fit is not tried. Traffic
 /// grows. The work is bounded, so plans of many thousand ops may keep some bubbles. A plan that averages
 /// gradients is returned as it is: its workers do not drift apart.
 ///

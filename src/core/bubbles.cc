@@ -77,19 +77,21 @@ class BubbleFilling {
       Op op = backward_window_op(layer, iteration, order_);
       if (!is_in_flight(op)) candidates.push_back(std::move(op));
     }
+    std::ranges::reverse(candidates);  // the next one last
     std::size_t count = 1;
-    for (std::size_t next = 0; next < candidates.size() && has_work_left();) {
-      count = std::min(count, candidates.size() - next);
-      const auto first = candidates.begin() + static_cast<std::ptrdiff_t>(next);
-      Plan filled = with_ops({first, first + static_cast<std::ptrdiff_t>(count)});
+    while (!candidates.empty() && has_work_left()) {
+      count = std::min(count, candidates.size());
+      Plan filled = with_ops({candidates.end() - static_cast<std::ptrdiff_t>(count), candidates.end()});
       if (time(filled) <= allowed_seconds_) {
         plan_ = std::move(filled);
-        next += count;
+        candidates.resize(candidates.size() - count);
         count *= 2;
       } else if (count > 1) {
         count /= 2;
       } else {
-        ++next;
+        const Op failed = std::move(candidates.back());
+        candidates.pop_back();
+        std::erase_if(candidates, [&](const Op& op) { return delays_more(op, failed); });
       }
     }
   }
@@ -119,6 +121,13 @@ class BubbleFilling {
     return std::ranges::any_of(windows_[op.segments.front().layer], [&](const PositionsInFlight& window) {
       return window.begin < end && begin < window.end;
     });
+  }
+
+  /// Whether an op that is sent no earlier than another one and takes no less makes the last op of an
+  /// iteration finish no earlier.
+  bool delays_more(const Op& op, const Op& other) const {
+    return order_.position(op.launch) >= order_.position(other.launch) &&
+           transfers_[op.segments.front().layer] >= transfers_[other.segments.front().layer];
   }
 
   Plan with_ops(std::vector<Op> added) const {
