@@ -134,6 +134,15 @@ TEST(Sequential, AddsSetsWhereTheyHelpBeyondTheFirstTable) {
   EXPECT_NEAR(many.seconds * 100, 100 * 102 + 100 - 99, 1e-6);
 }
 
+TEST(Sequential, MakesSetsEvenWhereThatTakesNoTime) {
+  Profile profile = testing::uniform_profile(6);
+  for (Layer& layer : profile.layers) layer.transfer_seconds = 0.125;
+  const Planned result = planned("sequential", profile, {}, {.period = 3});
+  EXPECT_EQ(result.plan.ops, (std::vector{in_backward(5, 0), in_backward(4, 0), in_backward(3, 1),
+                                          in_backward(2, 1), in_backward(1, 2), in_backward(0, 2)}));
+  EXPECT_DOUBLE_EQ(result.seconds, 19 + 0.125 / 3);  // nothing hides layer 0
+}
+
 TEST(BruteForce, RefusesMoreLayersThanItCanTry) {
   EXPECT_EQ(planned("brute-force", testing::uniform_profile(20), {}, {.period = 3}).search->complete, true);
   expect_rejected([] { make_plan("brute-force", testing::uniform_profile(21), {}, {}); },

@@ -96,16 +96,22 @@ class Table {
     }
   }
 
-  /// The i with f_h(end) = f_{h-1}(i) + w(i, end).
+  /// An i with f_h(end) = f_{h-1}(i) + w(i, end): of those that leave the sets in front of it no fewer layers
+  /// each, the one with which sets come out most even.
   std::size_t begin_of_set(std::size_t h, std::size_t end) const {
+    if (h == 1) return 0;
     const double sought = least(end)[h];
+    const std::size_t even = end - end / h;
     SetClock clock(problem_);
-    for (std::size_t i = end - 1; i > 0; --i) {
+    std::size_t found = 0;
+    for (std::size_t i = end - 1; i > 0 && (found == 0 || i >= even); --i) {
       clock.clear();
       for (std::size_t j = i; j < end; ++j) clock.launch(problem_.layers[j]);
-      if (least(i)[h - 1] + problem_.exposed_seconds(clock.finish()) <= sought) return i;
+      const double exposed = problem_.exposed_seconds(clock.finish());
+      if (exposed > sought) break;
+      if (least(i)[h - 1] + exposed <= sought) found = i;
     }
-    return 0;
+    return found;
   }
 
   double* least(std::size_t position) { return &least_[position * (num_sets_ + 1)]; }
