@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "dreamddp/link.h"
 #include "dreamddp/plan.h"
 #include "dreamddp/profile.h"
+#include "dreamddp/search.h"
 #include "dreamddp/simulator.h"
 
 namespace dreamddp {
@@ -15,7 +18,12 @@ namespace dreamddp {
 struct PlanOptions {
   std::int64_t period = 5;  ///< H; planners of gradients average in every iteration and take it as 1
   std::int64_t staging_bytes = default_staging_bytes;  ///< memory for the ring and for held averages
-  std::int64_t max_delay = 0;  ///< steps that a carried average may cross; 0: none are carried
+  std::int64_t max_delay = 0;      ///< steps that a carried average may cross; 0: none are carried
+  bool fill_bubbles = false;       ///< whether fill_bubbles() is applied to the plan
+  std::vector<double> drift = {};  ///< per layer, for fill_bubbles(); empty: all are equal
+  SearchOptions search = {};       ///< limits of `dreamddp`'s search
+  /// Set to what the search did, or to nothing where the planner does not search, when not null.
+  std::optional<SearchStatistics>* search_statistics = nullptr;
 };
 
 struct Planner {
@@ -28,7 +36,7 @@ struct Planner {
 std::span<const Planner> planners();
 
 /// Makes a plan with the planner of that name. The result is valid for the profile; the same arguments give
-/// the same plan on every machine.
+/// the same plan on every machine, unless a search is limited in seconds.
 /// @throws std::invalid_argument for an unknown name, or a profile, link or option out of range
 Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
                const PlanOptions& options);

@@ -237,6 +237,38 @@ def to_chrome_trace(spans: Sequence[Span]) -> str: ...
 def bound_seconds(
     profile: Profile, transfer_seconds: Sequence[float], period: int, *, mode: OpMode = ...
 ) -> float: ...
+
+class SearchOptions:
+    def __init__(
+        self,
+        *,
+        max_nodes: int = 10_000_000,
+        max_seconds: float | None = None,
+        at_least_one: bool = True,
+        optimal_hiding: bool = True,
+        delayed_overflow: bool = True,
+    ) -> None: ...
+    @property
+    def max_nodes(self) -> int: ...
+    @property
+    def max_seconds(self) -> float | None: ...
+    @property
+    def at_least_one(self) -> bool: ...
+    @property
+    def optimal_hiding(self) -> bool: ...
+    @property
+    def delayed_overflow(self) -> bool: ...
+
+class SearchStatistics:
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def complete_solutions(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def complete(self) -> bool: ...
+
 def planners() -> list[tuple[str, str]]: ...
 def make_plan(
     planner: str,
@@ -246,5 +278,21 @@ def make_plan(
     period: int = 5,
     staging_bytes: int = ...,
     max_delay: int = 0,
+    fill_bubbles: bool = False,
+    drift: Sequence[float] = (),
+    search: SearchOptions = ...,
 ) -> Plan: ...
+def make_plan_and_report(
+    planner: str,
+    profile: Profile,
+    link: Link,
+    *,
+    period: int = 5,
+    staging_bytes: int = ...,
+    max_delay: int = 0,
+    fill_bubbles: bool = False,
+    drift: Sequence[float] = (),
+    search: SearchOptions = ...,
+) -> tuple[Plan, SearchStatistics | None]: ...
+def fill_bubbles(plan: Plan, profile: Profile, link: Link, *, drift: Sequence[float] = ()) -> Plan: ...
 def choose_period(profile: Profile, link: Link, *, margin: float = 0.02, max_period: int = 100) -> int: ...

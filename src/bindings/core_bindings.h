@@ -1,8 +1,8 @@
 // The parts of the extension module dreamddp._core: what the planning core offers to Python, without torch.
 //
 // Everything that crosses is immutable in Python: structs have read-only fields, sequences are tuples.
-// Constructors validate. Only make_plan(), simulate() and simulate_timeline() run long enough to release
-// the GIL.
+// Constructors validate. Only make_plan(), make_plan_and_report(), fill_bubbles(), simulate() and
+// simulate_timeline() run long enough to release the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -6,6 +6,7 @@
 
 #include "core/planners/algorithms.h"
 #include "dreamddp/bound.h"
+#include "dreamddp/bubbles.h"
 #include "dreamddp/error.h"
 
 namespace dreamddp {
@@ -13,12 +14,19 @@ namespace {
 
 constexpr std::int64_t largest_period = 1'000'000;
 
-constexpr std::array<Planner, 6> all_planners{{
+constexpr std::array<Planner, 10> all_planners{{
     {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd},
     {"wfbp", "each layer's gradient as soon as it is ready, every iteration", plan_wfbp},
     {"ddp", "gradients in the buckets of PyTorch's DistributedDataParallel, every iteration", plan_ddp},
+    {"asc-wfbp", "gradients merged into ops so that as little as possible is exposed, every iteration",
+     plan_asc_wfbp},
     {"local-sgd", "all parameters after every H-th step", plan_local_sgd},
     {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count},
+    {"dreamddp", "the published search: a sequential partition, during the backward, bubbles filled",
+     plan_dreamddp},
+    {"sequential", "the best sequential partition, during the backward", plan_sequential},
+    {"brute-force", "the best sequential partition by exhaustive search, for at most 20 layers",
+     plan_brute_force},
     {"balanced", "parts of the model spread over the iterations so that compute hides them", plan_balanced},
 }};
 
@@ -44,6 +52,18 @@ void check(const PlanOptions& options) {
             .allowed = "a number of steps of at least 0",
             .remedy = "Give 0 to carry no averages over a step."});
   }
+  if (options.search.max_nodes < 1) {
+    reject({.field = "max_nodes",
+            .value = std::to_string(options.search.max_nodes),
+            .allowed = "a number of nodes of at least 1",
+            .remedy = "The first complete solution is always found."});
+  }
+  if (options.search.max_seconds && !(*options.search.max_seconds >= 0)) {
+    reject({.field = "max_seconds",
+            .value = std::to_string(*options.search.max_seconds),
+            .allowed = "a time of at least 0",
+            .remedy = "The first complete solution is always found."});
+  }
 }
 
 const Planner& find_planner(std::string_view name) {
@@ -68,7 +88,9 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
   validate(profile);
   validate(link);
   check(options);
-  return algorithm.make(profile, link, options);
+  if (options.search_statistics != nullptr) options.search_statistics->reset();
+  Plan plan = algorithm.make(profile, link, options);
+  return options.fill_bubbles ? fill_bubbles(plan, profile, link, options.drift) : plan;
 }
 
 std::int64_t choose_period(const Profile& profile, const Link& link, const PeriodOptions& options) {

@@ -155,7 +155,7 @@ TEST(Baselines, AreValidForAnyProfile) {
   for (int i = 0; i < 300; ++i) {
     const Profile profile = testing::random_profile(random, {.max_layers = 12});
     const std::int64_t period = testing::random_integer(random, 1, 15);
-    for (const char* planner : {"ssgd", "wfbp", "ddp", "local-sgd", "equal-count"}) {
+    for (const char* planner : {"ssgd", "wfbp", "ddp", "asc-wfbp", "local-sgd", "equal-count"}) {
       validate(make_plan(planner, profile, {}, {.period = period}), profile);
     }
   }

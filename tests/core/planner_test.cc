@@ -28,7 +28,8 @@ TEST(Planners, HaveNamesOfTheirOwnAndSummaries) {
     EXPECT_TRUE(names.insert(planner.name).second) << planner.name;
     EXPECT_FALSE(planner.summary.empty()) << planner.name;
   }
-  for (const char* name : {"ssgd", "wfbp", "ddp", "local-sgd", "equal-count", "balanced"}) {
+  for (const char* name : {"ssgd", "wfbp", "ddp", "asc-wfbp", "local-sgd", "equal-count", "dreamddp",
+                           "sequential", "brute-force", "balanced"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
@@ -56,6 +57,8 @@ TEST(MakePlan, RejectsOptionsOutOfRange) {
     }
     expect_rejected([&] { make({.staging_bytes = -1}); }, {"staging_bytes", "-1", "at least 0"});
     expect_rejected([&] { make({.max_delay = -2}); }, {"max_delay", "-2", "at least 0"});
+    expect_rejected([&] { make({.search = {.max_nodes = 0}}); }, {"max_nodes", "0", "at least 1"});
+    expect_rejected([&] { make({.search = {.max_seconds = -1.0}}); }, {"max_seconds", "-1", "at least 0"});
   }
 }
 

@@ -55,7 +55,7 @@ def test_ctrl_c_is_130(profile_file: Path, monkeypatch: pytest.MonkeyPatch, comm
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dreamddp.commands.plan.make_plan", interrupted)
+    monkeypatch.setattr("dreamddp.commands.plan.make_plan_and_report", interrupted)
     outcome = command("plan", profile_file, "--period", "2")
     assert outcome.status == 130
     assert outcome.err == "dreamddp: interrupted\n"

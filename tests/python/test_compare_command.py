@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamddp import planners
+from dreamddp import Link, Profile, choose_period, planners
 from tests.python.conftest import RunCommand
 from tests.python.test_simulate_command import KEYS
 
@@ -37,6 +37,14 @@ def test_every_combination_has_a_row(profile_file: Path, command: RunCommand) ->
     assert rows == expected
     assert all(set(row) == KEYS | {"bandwidth_bytes_per_second", "speedup"} for row in result["rows"])
     assert [line["bandwidth_bytes_per_second"] for line in result["advice"]] == [1e6, 1.25e6]
+
+
+def test_auto_is_a_period_beside_numbers(profile_file: Path, command: RunCommand) -> None:
+    chosen = choose_period(Profile.load(profile_file), Link())
+    result = command(
+        "compare", profile_file, "--planners", "sequential", "--periods", f"auto,{chosen + 1}", "--json"
+    ).result
+    assert [row["period"] for row in result["rows"]] == [chosen, chosen + 1]
 
 
 def test_rows_are_those_of_plan(profile_file: Path, command: RunCommand) -> None:

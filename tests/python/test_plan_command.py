@@ -22,8 +22,10 @@ def test_every_planner_writes_a_valid_plan_that_simulates_alike(
     planned = command(
         "plan", profile_file, "--planner", planner, "--period", "2", *link, "-o", output, "--json"
     ).result
-    assert set(planned) == KEYS | {"planning_seconds"}
+    assert set(planned) == KEYS | {"planning_seconds", "search"}
     assert planned.pop("planning_seconds") >= 0
+    search = planned.pop("search")
+    assert (search is not None) == (planner in ("dreamddp", "brute-force"))
     assert planned["planner"] == planner
     validate_plan(Plan.load(output), Profile.load(profile_file))
     assert command("simulate", profile_file, output, *link, "--json").result == planned
@@ -51,8 +53,9 @@ def test_bandwidth_replaces_the_measured_transfers(profile_file: Path, command: 
     )
 
 
+@pytest.mark.parametrize("planner", PLANNERS)
 def test_the_unit_of_the_profile_does_not_matter(
-    profile_file: Path, tmp_path: Path, command: RunCommand
+    planner: str, profile_file: Path, tmp_path: Path, command: RunCommand
 ) -> None:
     plans = []
     for unit, per_ms in (("s", 1e-3), ("ms", 1.0), ("us", 1e3)):
@@ -64,7 +67,8 @@ def test_the_unit_of_the_profile_does_not_matter(
                 layer[field] *= per_ms
         profile, output = tmp_path / f"profile-{unit}.json", tmp_path / f"plan-{unit}.json"
         profile.write_text(json.dumps(value))
-        assert command("plan", profile, "--period", "3", "-o", output).status == 0
+        arguments = ["--planner", planner, "--period", "3", "--fill-bubbles", "-o", output]
+        assert command("plan", profile, *arguments).status == 0
         plans.append(Plan.load(output))
     assert plans[0] == plans[1] == plans[2]
 
@@ -97,3 +101,60 @@ def test_odd_sizes(num_layers: int, num_bytes: int, tmp_path: Path, command: Run
     # Each byte once in a period, over a ring of two.
     assert result["bytes_per_iteration"] == pytest.approx(num_bytes * num_layers / 7, rel=1e-9)
     assert result["link_seconds"] == pytest.approx(num_bytes * num_layers / 7 / 1e9, rel=1e-9)
+
+
+def test_the_search_is_reported(profile_file: Path, command: RunCommand) -> None:
+    arguments = ["plan", profile_file, "--planner", "dreamddp", "--period", "3"]
+    search = command(*arguments, "--json").result["search"]
+    assert set(search) == {"nodes", "complete_solutions", "seconds", "complete"}
+    assert search["complete"] is True
+    assert search["nodes"] > search["complete_solutions"] >= 1
+    text = f"{search['nodes']} nodes, {search['complete_solutions']} complete solutions; complete."
+    assert text in command(*arguments).out
+
+
+def test_a_search_that_is_cut_off_says_so(tmp_path: Path, command: RunCommand) -> None:
+    profile = tmp_path / "profile.json"
+    Profile(
+        [Layer(f"l{i}", backward_seconds=2, forward_seconds=1, transfer_seconds=3) for i in range(4)]
+    ).save(profile)
+    arguments = ["plan", profile, "--planner", "dreamddp", "--period", "2"]
+    whole = command(*arguments, "--json").result
+    assert (whole["search"]["nodes"], whole["search"]["complete_solutions"]) == (6, 2)
+    for limit in (["--max-nodes", "1"], ["--max-seconds", "0s"]):
+        cut_off = command(*arguments, *limit, "--json").result
+        assert cut_off["search"]["complete"] is False
+        assert cut_off["search"]["complete_solutions"] == 1
+        assert cut_off["iteration_seconds"] == pytest.approx(whole["iteration_seconds"] + 1)
+    assert "cut off" in command(*arguments, "--max-nodes", "1").out
+
+
+def test_bubbles_are_filled_in_the_order_of_drift(tmp_path: Path, command: RunCommand) -> None:
+    # Last reads at 12, 10, 8 and 6 s, the step at 12 s: 6..9 and 9..12 for l3 and l2, or 10..12 for l1.
+    profile, output = tmp_path / "profile.json", tmp_path / "plan.json"
+    Profile(
+        [
+            Layer(f"l{i}", backward_seconds=2, forward_seconds=1, transfer_seconds=seconds, num_bytes=8)
+            for i, seconds in enumerate((3, 2, 3, 3))
+        ]
+    ).save(profile)
+    arguments = ["plan", profile, "--planner", "local-sgd", "--period", "2", "-o", output, "--json"]
+    bare = command(*arguments).result
+    for drift, layers in ([], [3, 2]), (["--drift", "l1,l3"], [3, 1]):
+        filled = command(*arguments, "--fill-bubbles", *drift).result
+        assert filled["iteration_seconds"] == pytest.approx(bare["iteration_seconds"], rel=1e-9)
+        assert filled["bytes_per_iteration"] > bare["bytes_per_iteration"]
+        ops = Plan.load(output).ops
+        assert [op.segments[0].layer for op in ops[:-1]] == layers * 2
+    for bad in (["--drift", "l1"], ["--fill-bubbles", "--drift", "l1,l9"]):
+        outcome = command(*arguments, *bad)
+        assert outcome.status == 2
+        assert "--drift" in outcome.err
+
+
+def test_brute_force_names_its_substitute(tmp_path: Path, command: RunCommand) -> None:
+    profile = tmp_path / "profile.json"
+    Profile([Layer(f"l{i}", transfer_seconds=1) for i in range(21)]).save(profile)
+    outcome = command("plan", profile, "--planner", "brute-force", "--period", "2")
+    assert outcome.status == 2
+    assert "sequential" in outcome.err

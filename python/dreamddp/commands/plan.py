@@ -2,8 +2,12 @@
 
 import argparse
 import time
+from typing import TypedDict
 
-from dreamddp._core import Profile, make_plan, planners, simulate
+from rich.console import Console
+
+from dreamddp._core import Profile, SearchStatistics, make_plan_and_report, planners, simulate
+from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
@@ -13,6 +17,7 @@ from dreamddp.commands.plan_arguments import (
 )
 from dreamddp.commands.row_table import print_row
 from dreamddp.commands.rows import Row, simulation_row
+from dreamddp.commands.search_arguments import add_search_arguments, search_from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--period", metavar="H", default="auto", help="iterations, or auto (the default)")
     add_memory_arguments(parser)
+    add_bubble_arguments(parser)
+    add_search_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the plan")
     add_link_arguments(parser)
 
@@ -33,16 +40,52 @@ def run(args: argparse.Namespace) -> Row:
     profile = Profile.load(args.profile)
     period = period_from(args.period, profile, link, "--period")
     staging_bytes = staging_bytes_from(args)
+    drift = drift_from(args, profile)
+    search = search_from(args)
     begin = time.perf_counter()
-    plan = make_plan(
-        planner, profile, link, period=period, staging_bytes=staging_bytes, max_delay=args.max_delay
+    plan, statistics = make_plan_and_report(
+        planner,
+        profile,
+        link,
+        period=period,
+        staging_bytes=staging_bytes,
+        max_delay=args.max_delay,
+        fill_bubbles=args.fill_bubbles,
+        drift=drift,
+        search=search,
     )
     planning_seconds = time.perf_counter() - begin
     row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=staging_bytes))
     if args.output is not None:
         plan.save(args.output)
-    return {**row, "planning_seconds": planning_seconds}
+    return {**row, "planning_seconds": planning_seconds, "search": _search_row(statistics)}
+
+
+class SearchRow(TypedDict):
+    """What a planner's search did."""
+
+    nodes: int
+    complete_solutions: int
+    seconds: float
+    complete: bool
+
+
+def _search_row(statistics: SearchStatistics | None) -> SearchRow | None:
+    """None for planners that do not search."""
+    if statistics is None:
+        return None
+    return {
+        "nodes": statistics.nodes,
+        "complete_solutions": statistics.complete_solutions,
+        "seconds": statistics.seconds,
+        "complete": statistics.complete,
+    }
 
 
 def print_table(result: Row) -> None:
     print_row(result)
+    search = result["search"]
+    if isinstance(search, dict):
+        end = "complete" if search["complete"] else "cut off: the plan is the best found so far"
+        text = f"Search: {search['nodes']} nodes, {search['complete_solutions']} complete solutions; {end}."
+        Console().print(text, soft_wrap=True, highlight=False, markup=False)

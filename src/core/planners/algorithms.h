@@ -13,8 +13,12 @@ namespace dreamddp {
 Plan plan_ssgd(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_ddp(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_wfbp(const Profile& profile, const Link& link, const PlanOptions& options);
+Plan plan_asc_wfbp(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_local_sgd(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_equal_count(const Profile& profile, const Link& link, const PlanOptions& options);
+Plan plan_dreamddp(const Profile& profile, const Link& link, const PlanOptions& options);
+Plan plan_sequential(const Profile& profile, const Link& link, const PlanOptions& options);
+Plan plan_brute_force(const Profile& profile, const Link& link, const PlanOptions& options);
 Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& options);
 
 /// A plan for the layers of the profile that has no ops yet.
