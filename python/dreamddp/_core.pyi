@@ -235,7 +235,13 @@ def simulate(plan: Plan, profile: Profile, link: Link, *, staging_bytes: int = .
 def simulate_timeline(plan: Plan, profile: Profile, link: Link) -> list[Span]: ...
 def to_chrome_trace(spans: Sequence[Span]) -> str: ...
 def bound_seconds(
-    profile: Profile, transfer_seconds: Sequence[float], period: int, *, mode: OpMode = ...
+    profile: Profile,
+    transfer_seconds: Sequence[float],
+    period: int,
+    *,
+    mode: OpMode = ...,
+    latency_seconds: float = 0.0,
+    in_flight: int = 1,
 ) -> float: ...
 
 class SearchOptions:

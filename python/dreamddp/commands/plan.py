@@ -13,6 +13,7 @@ from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     check_planner,
     period_from,
+    ring_bytes,
     staging_bytes_from,
 )
 from dreamddp.commands.row_table import print_row
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> Row:
         search=search,
     )
     planning_seconds = time.perf_counter() - begin
-    row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=staging_bytes))
+    row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=ring_bytes(staging_bytes)))
     if args.output is not None:
         plan.save(args.output)
     return {**row, "planning_seconds": planning_seconds, "search": _search_row(statistics)}

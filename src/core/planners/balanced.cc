@@ -13,7 +13,6 @@
 #include "core/planners/balanced_fill.h"
 #include "core/planners/balanced_improve.h"
 #include "core/planners/balanced_memory.h"
-#include "core/planners/partition.h"
 #include "core/simulation_run.h"
 #include "dreamddp/bound.h"
 
@@ -28,6 +27,12 @@ constexpr std::int64_t max_work = 20'000;                // without latency all 
 
 constexpr double smallest_gain = 0.001;     // for which memory or delay is spent
 constexpr double max_partition_work = 4e6;  // milliseconds
+
+/// O(H L^2), where H counts no more than L.
+double partition_work(const Problem& problem) {
+  const auto num_layers = static_cast<double>(problem.averaged.size());
+  return std::min(static_cast<double>(problem.period), num_layers) * num_layers * num_layers;
+}
 
 Schedule best_schedule(const Problem& problem) {
   std::vector<Schedule> schedules;
@@ -70,12 +75,8 @@ Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& 
                           .latency_seconds = link.latency_seconds,
                           .in_flight = link.in_flight});
   };
-  const PartitionProblem partitions = make_partition_problem(profile, link, options.period);
-  const double work = static_cast<double>(std::min(partitions.period, partitions.layers.size())) *
-                      static_cast<double>(partitions.layers.size()) *
-                      static_cast<double>(partitions.layers.size());
-  if (least > bound(OpMode::in_place) * (1 + smallest_gain) && work <= max_partition_work)
-    consider(partition_plan("", profile, partitions, best_partition(partitions)), 1e-9);
+  if (least > bound(OpMode::in_place) * (1 + smallest_gain) && partition_work(problem) <= max_partition_work)
+    consider(plan_sequential(profile, link, options), 1e-9);
   const MemoryPlans with_memory{profile, options, problem, plan_in_place};
   for (std::int64_t steps = 0; steps <= options.max_delay; ++steps) {
     if (least <= bound(steps == 0 ? OpMode::held : OpMode::carried) * (1 + smallest_gain)) continue;
