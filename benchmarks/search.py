@@ -37,6 +37,8 @@ MAX_NODES = 200_000_000
 PRUNINGS = ("at_least_one", "optimal_hiding", "delayed_overflow")
 TIMED = ("asc-wfbp", "equal-count", "dreamddp", "sequential", "balanced")
 PLANNERS = ("dreamddp", "equal-count", "sequential", "balanced")
+GRADIENT_PLANNERS = ("ssgd", "wfbp", "asc-wfbp")
+LATENCIES = (0.0, 2e-4)
 LINK_SHARE = 0.5
 
 
@@ -55,6 +57,7 @@ def main() -> None:
     }
     if options.folder is not None:
         result["gaps"] = measure_gaps(options.folder)
+        result["gradients"] = measure_gradients(options.folder)
     print(f"written to {write_result('search', result)}")
 
 
@@ -135,25 +138,53 @@ def random_profile(num_layers: int, period: int) -> Profile:
 
 def measure_gaps(folder: Path) -> list[dict[str, Any]]:
     rows = []
-    print(f"{'':>28} {'H':>3} " + " ".join(f"{planner:>12}" for planner in PLANNERS))
-    for run in sorted(path for path in folder.iterdir() if path.is_dir()):
-        profile, _ = import_public_profile(
-            read_text_file(run / "backward.json"), read_text_file(run / "sync.json"), nan_as_zero=True
-        )
-        for period in PERIODS:
-            row = compare(profile, period)
-            rows.append({"run": run.name, "layers": len(profile.layers), "period": period, **row})
-            gaps = " ".join(f"{row['gaps'][planner]:>12.1%}" for planner in PLANNERS)
-            print(f"{run.name:>28} {period:>3} {gaps}  {row['search']['nodes']} nodes")
-    for planner in PLANNERS:
-        for period in PERIODS:
-            values = [row["gaps"][planner] for row in rows if row["period"] == period]
-            print(f"{planner}, H = {period}: mean {mean(values):.1%}, largest {max(values):.1%}")
+    profiles = {path.name: read_profile(path) for path in sorted(folder.iterdir()) if path.is_dir()}
+    for latency in LATENCIES:
+        link = Link(latency_seconds=latency)
+        print(f"{latency * 1e3:g} ms of latency")
+        print(f"{'':>28} {'H':>3} " + " ".join(f"{planner:>12}" for planner in PLANNERS))
+        for name, profile in profiles.items():
+            for period in PERIODS:
+                row = compare(profile, link, period)
+                rows.append({"run": name, "latency_seconds": latency, "period": period, **row})
+                gaps = " ".join(f"{row['gaps'][planner]:>12.1%}" for planner in PLANNERS)
+                print(f"{name:>28} {period:>3} {gaps}  {row['search']['nodes']} nodes")
+        for planner in PLANNERS:
+            for period in PERIODS:
+                values = [
+                    row["gaps"][planner]
+                    for row in rows
+                    if row["period"] == period and row["latency_seconds"] == latency
+                ]
+                print(f"{planner}, H = {period}: mean {mean(values):.1%}, largest {max(values):.1%}")
     return rows
 
 
-def compare(profile: Profile, period: int) -> dict[str, Any]:
-    link = Link()
+def measure_gradients(folder: Path) -> list[dict[str, Any]]:
+    """Iteration times of planners of gradients."""
+    rows = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        profile = read_profile(path)
+        for latency, in_flight in ((0.0, 1), (2e-4, 1), (2e-4, 4)):
+            link = Link(latency_seconds=latency, in_flight=in_flight)
+            seconds = {
+                planner: simulate(make_plan(planner, profile, link), profile, link).iteration_seconds
+                for planner in GRADIENT_PLANNERS
+            }
+            rows.append(
+                {"run": path.name, "latency_seconds": latency, "in_flight": in_flight, "seconds": seconds}
+            )
+            text = ", ".join(f"{name} {value:.4g} s" for name, value in seconds.items())
+            print(f"{path.name}, latency {latency * 1e3:g} ms, {in_flight} in flight: {text}")
+    return rows
+
+
+def read_profile(run: Path) -> Profile:
+    texts = [read_text_file(run / name) for name in ("backward.json", "sync.json")]
+    return import_public_profile(*texts, nan_as_zero=True)[0]
+
+
+def compare(profile: Profile, link: Link, period: int) -> dict[str, Any]:
     gaps = {}
     for planner in PLANNERS:
         plan = make_plan(planner, profile, link, period=period)
