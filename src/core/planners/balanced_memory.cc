@@ -55,8 +55,11 @@ std::vector<std::vector<Op>> MemoryPlans::crossing(std::int64_t steps) const {
   const auto period = static_cast<std::int64_t>(problem.period);
   if (!sizes_known || steps + 1 > period) return {};
   const std::int64_t copies = steps == 0 ? 1 : 2 * (steps + 1);  // in flight at once, with their snapshots
-  // An average in place crosses nothing, so every iteration may book as much as any other.
-  const double budget = static_cast<double>(bookable_bytes(options) / copies) * static_cast<double>(period);
+  // A latency that is longer than the window is exposed wherever there is an op: once in a period is best.
+  const double window = problem.horizon * static_cast<double>(steps + 1);
+  const std::size_t num_parts = problem.latency < window ? problem.period : 1;
+  const double budget =
+      static_cast<double>(bookable_bytes(options) / copies) * static_cast<double>(num_parts);
   const EventOrder order(profile);
   std::vector<std::vector<Op>> plans;
   std::size_t last_count = 0;
@@ -74,12 +77,12 @@ std::vector<std::vector<Op>> MemoryPlans::crossing(std::int64_t steps) const {
     last_count = booked.size();
     rest.averaged.assign(end, problem.averaged.end());
     rest.horizon =
-        std::max(0.0, rest.horizon - link_seconds_of(problem, booked) / static_cast<double>(period));
+        std::max(0.0, rest.horizon - link_seconds_of(problem, booked) / static_cast<double>(num_parts));
     std::ranges::sort(booked);
     std::vector<Op> ops;
     if (!rest.averaged.empty()) ops = plan_in_place(rest);
     std::int64_t iteration = 0;
-    for (std::vector<Segment>& segments : cut_evenly(problem, booked, problem.period)) {
+    for (std::vector<Segment>& segments : cut_evenly(problem, booked, num_parts)) {
       if (!segments.empty()) {
         ops.push_back({.quantity = Quantity::parameters,
                        .segments = std::move(segments),

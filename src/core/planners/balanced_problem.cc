@@ -1,31 +1,14 @@
 #include "core/planners/balanced_problem.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "core/planners/algorithms.h"
+#include "core/planners/rounded_times.h"
 #include "dreamddp/bound.h"
 
 namespace dreamddp::balanced {
 namespace {
-
-// 0.1 ms and 0.0001 s differ in the last bits when they have been read; in 30 bits they are equal.
-double round_to_30_bits(double seconds) {
-  int exponent = 0;
-  const double fraction = std::frexp(seconds, &exponent);
-  return std::ldexp(std::round(std::ldexp(fraction, 30)), exponent - 30);
-}
-
-Profile with_rounded_times(Profile profile) {
-  profile.step_seconds = round_to_30_bits(profile.step_seconds);
-  for (Layer& layer : profile.layers) {
-    layer.forward_seconds = round_to_30_bits(layer.forward_seconds);
-    layer.backward_seconds = round_to_30_bits(layer.backward_seconds);
-    if (layer.transfer_seconds) layer.transfer_seconds = round_to_30_bits(*layer.transfer_seconds);
-  }
-  return profile;
-}
 
 /// Layers from the latest last read to the earliest.
 std::vector<std::size_t> by_last_read(const Profile& profile) {
