@@ -107,7 +107,9 @@ def _plan_and_time(
         staging_bytes=choices.staging_bytes,
         max_delay=choices.max_delay,
     )
-    return plan, simulate(plan, profile, link, staging_bytes=min(choices.staging_bytes, default_staging_bytes))
+    return plan, simulate(
+        plan, profile, link, staging_bytes=min(choices.staging_bytes, default_staging_bytes)
+    )
 
 
 def has_period(plan: Plan) -> bool:

@@ -10,8 +10,9 @@
 namespace dreamddp::balanced {
 
 /// What an iteration books is launched at the end of a step, in one op, and due d steps later before the
-/// step: d = 0 holds it, d >= 1 carries it. All iterations book the same share of the link time, of the
-/// layers with the tightest windows; what does not fit into the memory is averaged in place.
+/// step: d = 0 holds it, d >= 1 carries it. All iterations book the same share of the link time (or one books
+/// all, where the latency is longer than the window), of the layers with the tightest windows; what does not
+/// fit into the memory is averaged in place.
 struct MemoryPlans {
   const Profile& profile;
   const PlanOptions& options;
