@@ -94,11 +94,12 @@ lint: .venv/linters
 	check "clang-format" clang-format --dry-run -Werror $(cpp_files)
 	check "ruff format" ruff format --check -q
 	check "ruff" ruff check -q
-	check "mypy" mypy --no-error-summary
+	mypy --no-error-summary & mypy=$$!
 	scripts/quietly "Configuring for clang-tidy" cmake -S . -B build/lint -DDREAMDDP_BUILD_TESTS=OFF \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python"
 	check "clang-tidy" xargs -P $(JOBS) -n 1 clang-tidy -p build/lint --quiet --warnings-as-errors='*' \
 	  <<< '$(linted_sources)'
+	check "mypy" wait $$mypy
 	exit $$status
 
 .PHONY: format
