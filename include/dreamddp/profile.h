@@ -44,6 +44,7 @@ struct Profile {
   double step_seconds = 0;  ///< s: the optimizer step
   /// Layers in the order in which their backwards run; empty where that is the reverse of the forward.
   std::vector<std::size_t> backward_order;
+  bool sizes_are_estimated = false;  ///< num_bytes were computed from link times, not read off a model
 
   bool operator==(const Profile&) const = default;
 };

@@ -69,6 +69,8 @@ class Profile:
     @property
     def step_seconds(self) -> float: ...
     @property
+    def sizes_are_estimated(self) -> bool: ...
+    @property
     def backward_order(self) -> tuple[int, ...]: ...
     @staticmethod
     def from_json(text: str, *, nan_as_zero: bool = False) -> Profile: ...
@@ -80,7 +82,13 @@ class Profile:
 
 def compute_seconds(profile: Profile) -> float: ...
 def import_public_profile(
-    backward_json: str, sync_json: str, *, forward_ratio: float = 0.5, nan_as_zero: bool = False
+    backward_json: str,
+    sync_json: str,
+    *,
+    forward_ratio: float = 0.5,
+    nan_as_zero: bool = False,
+    assumed_bandwidth_bytes_per_second: float | None = None,
+    workers: int = 2,
 ) -> tuple[Profile, list[str]]: ...
 
 class Link:

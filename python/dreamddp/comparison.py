@@ -20,6 +20,9 @@ from dreamddp._core import (
 # A longer period is only worth its drift where it is faster than a shorter one by more than this fraction.
 ADVICE_MARGIN = 0.02
 
+# Its time grows with their square: minutes for ten thousand and long periods.
+MOST_LAYERS_FOR_SEQUENTIAL = 3000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -56,8 +59,13 @@ class Choices:
 
 
 def default_planners(profile: Profile) -> list[str]:
-    """All but exhaustive search, for small models only, and ddp where there are no sizes to go by."""
-    left_out = {"brute-force"} if _sizes_are_known(profile) else {"brute-force", "ddp"}
+    """All but exhaustive search, exact partitions of very large models, and ddp where there
+    are no sizes to go by."""
+    left_out = {"brute-force"}
+    if not _sizes_are_known(profile):
+        left_out.add("ddp")
+    if len(profile.layers) > MOST_LAYERS_FOR_SEQUENTIAL:
+        left_out.add("sequential")
     return [name for name, _ in planners() if name not in left_out]
 
 

@@ -88,7 +88,9 @@ void bind_profile(py::module_& module) {
   py::class_<Profile>(module, "Profile", "What a model costs. Immutable; the constructor validates.")
       .def(py::init(
                [](std::vector<Layer> layers, double step_seconds, std::vector<std::size_t> backward_order) {
-                 Profile profile{std::move(layers), step_seconds, std::move(backward_order)};
+                 Profile profile{.layers = std::move(layers),
+                                 .step_seconds = step_seconds,
+                                 .backward_order = std::move(backward_order)};
                  validate(profile);
                  return profile;
                }),
@@ -96,6 +98,8 @@ void bind_profile(py::module_& module) {
            py::arg("backward_order") = std::vector<std::size_t>{})
       .def_property_readonly("layers", [](const Profile& profile) { return as_tuple(profile.layers); })
       .def_readonly("step_seconds", &Profile::step_seconds, "The optimizer step.")
+      .def_readonly("sizes_are_estimated", &Profile::sizes_are_estimated,
+                    "Whether num_bytes were computed from link times, not read off a model.")
       .def_property_readonly(
           "backward_order", [](const Profile& profile) { return as_tuple(profile.backward_order); },
           "Layer indices in the order of their backwards; empty where that is the reverse of the forward.")
@@ -128,15 +132,21 @@ void bind_profile(py::module_& module) {
              "C: forward, backward and optimizer step.");
   module.def(
       "import_public_profile",
-      [](std::string_view backward_json, std::string_view sync_json, double forward_ratio, bool nan_as_zero) {
-        ImportedProfile imported = import_public_profile(
-            backward_json, sync_json, {.forward_ratio = forward_ratio, .nan_as_zero = nan_as_zero});
+      [](std::string_view backward_json, std::string_view sync_json, double forward_ratio, bool nan_as_zero,
+         std::optional<double> assumed_bandwidth_bytes_per_second, int workers) {
+        ImportedProfile imported =
+            import_public_profile(backward_json, sync_json,
+                                  {.forward_ratio = forward_ratio,
+                                   .assumed_bandwidth_bytes_per_second = assumed_bandwidth_bytes_per_second,
+                                   .workers = workers,
+                                   .nan_as_zero = nan_as_zero});
         return std::pair(std::move(imported.profile), std::move(imported.warnings));
       },
       py::arg("backward_json"), py::arg("sync_json"), py::kw_only(), py::arg("forward_ratio") = 0.5,
-      py::arg("nan_as_zero") = false,
+      py::arg("nan_as_zero") = false, py::arg("assumed_bandwidth_bytes_per_second") = py::none(),
+      py::arg("workers") = 2,
       "The profile in the texts of `backward.json` and `sync.json`, and one warning for each thing matched, "
-      "filled in or left out.");
+      "filled in or left out. With an assumed bandwidth, sizes are estimated from the link times.");
 }
 
 }  // namespace dreamddp::bindings

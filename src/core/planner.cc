@@ -89,7 +89,7 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
   validate(link);
   check(options);
   if (options.search_statistics != nullptr) options.search_statistics->reset();
-  Plan plan = algorithm.make(profile, link, options);
+  const Plan plan = algorithm.make(profile, link, options);
   return options.fill_bubbles ? fill_bubbles(plan, profile, link, options.drift) : plan;
 }
 

@@ -21,9 +21,9 @@ void validate_names(const Profile& profile) {
   std::unordered_map<std::string_view, std::size_t> index_of;
   for (std::size_t l = 0; l < profile.layers.size(); ++l) {
     const std::string& name = profile.layers[l].name;
-    if (name.empty() || !is_utf8(name)) {
+    if (name.empty() || !is_utf8(name) || name.find('\x7f') != std::string::npos) {
       reject({"layers[" + std::to_string(l) + "]: name", "\"" + name + "\"",
-              "a name of at least one character, in UTF-8", ""});
+              "a name of at least one character, in UTF-8, without U+007F", ""});
     }
     const auto [other, is_new] = index_of.emplace(name, l);
     if (!is_new) {

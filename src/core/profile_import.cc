@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <unordered_map>
 
 #include "core/decimal.h"
 #include "core/json_reading.h"
 #include "dreamddp/error.h"
+#include "dreamddp/link.h"
+#include "dreamddp/units.h"
 
 namespace dreamddp {
 namespace {
@@ -100,6 +103,32 @@ std::unordered_map<std::string, double> match_transfers(const Measurements& back
   return transfers;
 }
 
+/// n = c * bandwidth * K / (2(K-1)), to the byte.
+void estimate_sizes(Profile& profile, const ProfileImport& options, std::vector<std::string>& warnings) {
+  const Link link{.bandwidth_bytes_per_second = options.assumed_bandwidth_bytes_per_second,
+                  .workers = options.workers};
+  validate(link);
+  if (options.workers < 2) {
+    reject({"workers", std::to_string(options.workers), "at least 2 to estimate sizes",
+            "One worker sends nothing: give the number of workers of the run"});
+  }
+  const double seconds_per_byte = transfer_seconds(1, link);
+  for (Layer& layer : profile.layers) {
+    const double num_bytes = std::round(*layer.transfer_seconds / seconds_per_byte);
+    if (!(num_bytes < 0x1p62)) {
+      reject({"assumed bandwidth", format_bytes_per_second(*link.bandwidth_bytes_per_second),
+              "a rate by which layers have fewer than 2^62 bytes", "Give the link's rate in this run"});
+    }
+    // A layer that takes time on the link has parameters.
+    layer.num_bytes =
+        std::max<std::int64_t>(static_cast<std::int64_t>(num_bytes), *layer.transfer_seconds > 0 ? 1 : 0);
+  }
+  profile.sizes_are_estimated = true;
+  warnings.push_back("the files have no sizes: estimated from the link times over " +
+                     format_bytes_per_second(*link.bandwidth_bytes_per_second) + " and " +
+                     std::to_string(options.workers) + " workers, latency included");
+}
+
 }  // namespace
 
 ImportedProfile import_public_profile(std::string_view backward_json, std::string_view sync_json,
@@ -142,6 +171,7 @@ ImportedProfile import_public_profile(std::string_view backward_json, std::strin
     warnings.push_back("in backward.json only, taken as without trainable parameters: " +
                        modules_text(without_parameters));
   }
+  if (options.assumed_bandwidth_bytes_per_second) estimate_sizes(imported.profile, options, warnings);
   validate(imported.profile);
   return imported;
 }

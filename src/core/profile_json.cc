@@ -74,7 +74,7 @@ Layer read_layer(const Json& value, const std::string& where, const TimeReader& 
 Profile parse_profile(std::string_view json, const ProfileReading& reading) {
   const Json root = read_json(json, "profile").root;
   expect_format(root, profile_format, "profile");
-  expect_object(root, "profile", {"format", "time_unit", "step", "layers", "backward_order"});
+  expect_object(root, "profile", {"format", "time_unit", "step", "layers", "backward_order", "sizes"});
   const Json* unit = optional(root, "time_unit");
   if (unit == nullptr) {
     reject(
@@ -115,6 +115,11 @@ Profile parse_profile(std::string_view json, const ProfileReading& reading) {
       reject({"backward_order", "an empty array", "each layer once", "Leave it out for the reverse order"});
     }
   }
+  if (const Json* sizes = optional(root, "sizes")) {
+    if (*sizes != "estimated")
+      reject({"sizes", text_of(*sizes), "\"estimated\"", "Leave it out for known sizes"});
+    profile.sizes_are_estimated = true;
+  }
   validate(profile);
   return profile;
 }
@@ -125,6 +130,7 @@ std::string to_json(const Profile& profile) {
   root["format"] = profile_format;
   root["time_unit"] = "s";
   root["step"] = profile.step_seconds;
+  if (profile.sizes_are_estimated) root["sizes"] = "estimated";
   root["layers"] = nlohmann::ordered_json::array();
   for (const Layer& layer : profile.layers) {
     nlohmann::ordered_json& item = root["layers"].emplace_back();

@@ -67,7 +67,7 @@ TEST(ProfileValidation, AcceptsExtremeSizes) {
   profile.layers[0].num_bytes = 12'000'000'000;     // 3e9 elements
   profile.layers[1].num_bytes = 1'000'000'000'000;  // 1e12 bytes
   EXPECT_NO_THROW(validate(profile));
-  EXPECT_NO_THROW(validate(Profile{{{"only", 1, 1, 1, 1.0, {}}}, 0, {}}));
+  EXPECT_NO_THROW(validate(Profile{{{"only", 1, 1, 1, 1.0, {}}}, 0, {}, false}));
   Profile deep;
   for (int l = 0; l < 10000; ++l) {
     deep.layers.push_back({"h." + std::to_string(l), 1, 2, 4, 1.0, {}});

@@ -50,3 +50,31 @@ def test_the_imported_profile_can_be_compared(public_run: Path, tmp_path: Path, 
     assert imported.status == 0
     assert "4 layers" in imported.out
     assert command("compare", output, "--periods", "2").status == 0
+
+
+def test_sizes_are_estimated_from_link_times(public_run: Path, tmp_path: Path, command: RunCommand) -> None:
+    output = tmp_path / "profile.json"
+    arguments = ("--assume-bandwidth", "10MB/s", "--workers", "4", "--nan-as-zero")
+    outcome = command("import-profile", public_run, "-o", output, *arguments, "--json")
+    # n = c * bandwidth * K / (2(K-1)): 40 ms at 10 MB/s over 4 workers is 266,667 bytes.
+    profile = Profile.load(output)
+    assert [layer.num_bytes for layer in profile.layers] == [266_667, 66_667, 0, 133_333]
+    assert profile.sizes_are_estimated
+    assert Profile.from_json(profile.to_json()) == profile
+    assert outcome.result["num_bytes"] == 466_667
+    assert any("estimated" in warning for warning in outcome.result["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--assume-bandwidth", "0"), "--assume-bandwidth"),
+        (("--assume-bandwidth", "1MB/s", "--workers", "1"), "workers"),
+    ],
+)
+def test_bad_estimates_are_rejected(
+    public_run: Path, tmp_path: Path, command: RunCommand, arguments: tuple[str, ...], text: str
+) -> None:
+    outcome = command("import-profile", public_run, "-o", tmp_path / "p.json", "--nan-as-zero", *arguments)
+    assert outcome.status == 2
+    assert text in outcome.err

@@ -10,6 +10,7 @@ from dreamddp.plotting.iteration_over_bandwidth import plot_iteration_over_bandw
 from dreamddp.plotting.iteration_over_period import plot_iteration_over_period
 from dreamddp.plotting.page import Section, Table, write_page
 from dreamddp.plotting.planner_timelines import plot_planner_timelines
+from dreamddp.plotting.speedup_map import plot_speedup_map
 
 _LIMIT = (
     "The dashed line is the limit: the greater of the compute time and the link time, per iteration, of "
@@ -42,6 +43,13 @@ def write_comparison_page(
                 content=plot_iteration_over_bandwidth(profile, cases),
             )
         )
+    sections.append(
+        Section(
+            heading=f"Speed-up over {reference}",
+            paragraphs=["Blue is faster, red is slower."],
+            content=plot_speedup_map(cases, reference),
+        )
+    )
     sections.append(_timelines(profile, cases, _most_telling(best)))
     sections.append(_numbers(cases, reference))
     write_page(path, f"Planners for {Path(name).name}", sections)

@@ -7,6 +7,7 @@ PLANNER_COLOURS = {
     "dreamddp": "#d55e00",
     "equal-count": "#cc79a7",
     "local-sgd": "#009e73",
+    "sequential": "#6a3d9a",
     "brute-force": "#56b4e9",
     "ssgd": "#6b6b6b",
     "wfbp": "#a0522d",

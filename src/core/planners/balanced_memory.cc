@@ -58,8 +58,8 @@ std::vector<std::vector<Op>> MemoryPlans::crossing(std::int64_t steps) const {
   // A latency that is longer than the window is exposed wherever there is an op: once in a period is best.
   const double window = problem.horizon * static_cast<double>(steps + 1);
   const std::size_t num_parts = problem.latency < window ? problem.period : 1;
-  const double budget =
-      static_cast<double>(bookable_bytes(options) / copies) * static_cast<double>(num_parts);
+  const double budget = static_cast<double>(bookable_bytes(options)) / static_cast<double>(copies) *
+                        static_cast<double>(num_parts);
   const EventOrder order(profile);
   std::vector<std::vector<Op>> plans;
   std::size_t last_count = 0;
