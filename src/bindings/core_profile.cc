@@ -137,9 +137,9 @@ void bind_profile(py::module_& module) {
         ImportedProfile imported =
             import_public_profile(backward_json, sync_json,
                                   {.forward_ratio = forward_ratio,
+                                   .nan_as_zero = nan_as_zero,
                                    .assumed_bandwidth_bytes_per_second = assumed_bandwidth_bytes_per_second,
-                                   .workers = workers,
-                                   .nan_as_zero = nan_as_zero});
+                                   .workers = workers});
         return std::pair(std::move(imported.profile), std::move(imported.warnings));
       },
       py::arg("backward_json"), py::arg("sync_json"), py::kw_only(), py::arg("forward_ratio") = 0.5,
