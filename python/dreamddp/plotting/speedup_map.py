@@ -1,5 +1,6 @@
 """How much faster than the reference every planner is, for every link and period, as a heat map."""
 
+import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -33,12 +34,14 @@ def plot_speedup_map(cases: Sequence[Case], reference: str) -> go.Figure:
         go.Heatmap(
             x=[links, periods],
             y=planners,
-            z=speedups,
-            zmid=1,
+            # Twice as fast and half as fast lie equally far from white.
+            z=[[None if value is None else math.log2(value) for value in row] for row in speedups],
+            zmid=0,
             colorscale="RdBu",
-            texttemplate="%{z:.2f}x",
-            hovertemplate="%{y}, %{x}: %{z:.2f}x<extra></extra>",
-            colorbar={"title": f"over {reference}", "ticksuffix": "x"},
+            text=speedups,
+            texttemplate="%{text:.2f}x",
+            hovertemplate="%{y}, %{x}: %{text:.2f} times as fast as " + reference + "<extra></extra>",
+            showscale=False,
         )
     )
     apply_style(figure)
