@@ -414,7 +414,8 @@ class DreamDDP:
             period = _core.choose_period(profile, link, max_period=self._max_period)
         else:
             period = self._period
-        return _core.make_plan(self._planner, profile, link, period=period, staging_bytes=self._staging_bytes)
+        # No memory beyond the ring: the engine carries out averages in place only.
+        return _core.make_plan(self._planner, profile, link, period=period)
 
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
         assert self._order is not None

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import DreamDDP, Plan
+from dreamddp import DreamDDP, Layer, Link, Plan, Profile, simulate
 from dreamddp.layers import find_layers
 from tests.distributed.models import MODELS, Odd, TiedEmbedding, batch_for, loss_of
 from tests.distributed.plans import both_windows_plan, early_window_plan, whole_backward_plan
@@ -245,3 +245,21 @@ def mix_with_own_collectives(rank: int) -> bool:
 
 def test_b14_own_collectives_on_the_default_group() -> None:
     assert run_ranks(mix_with_own_collectives, 2) == [True, True]
+
+
+def plan_with_a_large_ring(rank: int) -> bool:
+    """Whether a plan for a model whose first layer has no cover averages in place, as the engine must."""
+    model = MODELS["mlp"]()
+    sync = DreamDDP(model, torch.optim.SGD(model.parameters(), lr=0.1), period=2, staging_bytes=64 << 20)
+    profile = Profile(
+        [
+            Layer("0", forward_seconds=1, backward_seconds=2, num_bytes=1000, transfer_seconds=12),
+            Layer("2", forward_seconds=1, backward_seconds=2, num_bytes=1000, transfer_seconds=1),
+        ]
+    )
+    plan = sync._plan_for(profile, Link())
+    return simulate(plan, profile, Link(), staging_bytes=0).staging_bytes == 0
+
+
+def test_a_large_ring_is_not_memory_for_held_averages() -> None:
+    assert run_ranks(plan_with_a_large_ring, 1) == [True]
