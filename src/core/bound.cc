@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/prefix_bound.h"
+
 namespace dreamddp {
 namespace {
 
@@ -18,25 +20,38 @@ double least_mean_uncovered(double transfers, double cover, std::int64_t period)
   return (transfers - cover) / iterations;
 }
 
-/// How far the transfers of some prefix of layers exceed the compute in which they may fly, in the mean. The
-/// largest G_j of a prefix is G_l where the backward is the reverse of the forward.
-///
-/// In one window the last transfer ends a latency after the link is free again, so a window of D seconds
-/// covers D - a of transfers. Using both windows costs two latencies, using one gives up the other's cover.
-double largest_uncovered_prefix(const Profile& profile, const std::vector<double>& transfer_seconds,
-                                const BoundOptions& options) {
+/// Layers with a last read other than their own backward are left out: their windows do not nest.
+std::vector<Prefix> prefixes_of(const Profile& profile, const std::vector<double>& transfer_seconds,
+                                std::int64_t period) {
   const std::vector<double> before = cover_before_first_read(profile);
   const std::vector<double> after = cover_after_last_read(profile);
+  std::vector<Prefix> prefixes;
+  Prefix prefix;
   double transfers = 0;
-  double cover_after = 0;
-  double largest = 0;
   for (std::size_t l = 0; l < transfer_seconds.size(); ++l) {
     if (profile.layers[l].last_read.kind != LastReadKind::own_backward || transfer_seconds[l] == 0) continue;
     transfers += transfer_seconds[l];
-    cover_after = std::max(cover_after, after[l]);
-    const double latency = options.latency_seconds;
-    const double cover =
-        std::max(before[l] + cover_after - 2 * latency, std::max(before[l], cover_after) - latency);
+    prefix.link_seconds = transfers / static_cast<double>(period);
+    prefix.forward_cover = before[l];
+    // The largest G_j of a prefix is G_l where the backward is the reverse of the forward.
+    prefix.backward_cover = std::max(prefix.backward_cover, after[l]);
+    prefixes.push_back(prefix);
+  }
+  return prefixes;
+}
+
+/// How far the transfers of some prefix of layers exceed the compute in which they may fly, in the mean.
+///
+/// In one window the last transfer ends a latency after the link is free again, so a window of D seconds
+/// covers D - a of transfers. Using both windows costs two latencies, using one gives up the other's cover.
+double largest_uncovered_prefix(const std::vector<Prefix>& prefixes, const BoundOptions& options) {
+  const double latency = options.latency_seconds;
+  double largest = 0;
+  for (const Prefix& prefix : prefixes) {
+    const double forward = prefix.forward_cover;
+    const double backward = prefix.backward_cover;
+    const double cover = std::max(forward + backward - 2 * latency, std::max(forward, backward) - latency);
+    const double transfers = prefix.link_seconds * static_cast<double>(options.period);
     largest = std::max(largest, least_mean_uncovered(transfers, cover, options.period));
   }
   return largest;
@@ -61,10 +76,16 @@ double bound_seconds(const Profile& profile, const std::vector<double>& transfer
         total > 0 ? (total + options.latency_seconds) / static_cast<double>(options.in_flight) : 0;
     return std::max(compute, std::max(total, in_flight) / iterations);
   }
-  const double cover = compute - profile.step_seconds - options.latency_seconds;
-  double uncovered = least_mean_uncovered(total, cover, options.period);
-  if (options.mode == OpMode::in_place)
-    uncovered = std::max(uncovered, largest_uncovered_prefix(profile, needed, options));
+  const double horizon = compute - profile.step_seconds;
+  double uncovered = least_mean_uncovered(total, horizon - options.latency_seconds, options.period);
+  if (options.mode == OpMode::held) return compute + uncovered;
+  const std::vector<Prefix> prefixes = prefixes_of(profile, needed, options.period);
+  uncovered = std::max(uncovered, largest_uncovered_prefix(prefixes, options));
+  if (options.latency_seconds > 0 && options.in_flight == 1 && !prefixes.empty()) {
+    uncovered = std::max(uncovered, exposed_by_prefixes(prefixes, {.link_seconds = total / iterations,
+                                                                   .horizon = horizon,
+                                                                   .latency = options.latency_seconds}));
+  }
   return compute + uncovered;
 }
 

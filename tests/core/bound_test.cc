@@ -76,6 +76,20 @@ TEST(Bound, CountsALatencyInEveryWindowThatAPrefixUses) {
   EXPECT_EQ(bound_seconds(profile, {0, 4, 0}, {.period = 4, .latency_seconds = 3}), 10 + (4 + 1) / 4.0);
 }
 
+TEST(Bound, OneOpCannotFillTheWindowsOfTwoPrefixes) {
+  // D = 1, 2 and G = 2, 4 for the last two layers, 3 s each, and half a second of latency. Either prefix
+  // alone is 1 s over what its two windows cover: 3 - (0.5 + 1.5), 6 - (1.5 + 3.5). Weighted equally, ops of
+  // both windows do at most 0.75 + 2.25 for them: 0.5 and 1 in the forward, 1.5 and 3 in the backward. So
+  // (3 + 6) / 2 - 3 are exposed.
+  const Profile profile = uniform_profile(3);
+  const BoundOptions one_in_flight{.period = 1, .latency_seconds = 0.5};
+  EXPECT_LE(bound_seconds(profile, {0, 3, 3}, one_in_flight), 10 + 1.5 + 1e-9);
+  EXPECT_GT(bound_seconds(profile, {0, 3, 3}, one_in_flight), 10 + 1.5 - 0.01);
+  BoundOptions two_in_flight = one_in_flight;
+  two_in_flight.in_flight = 2;
+  EXPECT_EQ(bound_seconds(profile, {0, 3, 3}, two_in_flight), 10 + 1);
+}
+
 TEST(Bound, CarriedTransfersAndLatenciesShareTheOpsInFlight) {
   const Profile profile = uniform_profile(3);
   BoundOptions options{.period = 1, .mode = OpMode::carried, .latency_seconds = 20, .in_flight = 2};
