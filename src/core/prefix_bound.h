@@ -1,5 +1,5 @@
 // How far the averages of several prefixes of layers together exceed the compute that hides them, where every
-// op takes a latency and one is in flight at a time. Design section 5, docs/balanced.md.
+// op takes a latency and one is in flight at a time. Design section 5.
 #pragma once
 
 #include <vector>
