@@ -23,8 +23,8 @@ struct BoundOptions {
 ///
 /// A latency counts as often as no plan can avoid it: once in every iteration that averages something, and
 /// for a prefix of layers once in every window that it uses. Where the latency does not fit into a window,
-/// it is paid in one iteration of the period only. With one op in flight the latencies of all ops that several
-/// prefixes need are counted, as far as a bounded search finds them.
+/// it is paid in one iteration of the period only. With one op in flight the latencies of all ops that
+/// several prefixes need are counted, as far as a bounded search finds them.
 /// @param transfer_seconds c_l for every layer
 double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds,
                      const BoundOptions& options);

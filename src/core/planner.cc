@@ -106,10 +106,10 @@ std::int64_t choose_period(const Profile& profile, const Link& link, const Perio
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
   const auto is_compute_bound = [&](std::int64_t period) {
-    return bound_seconds(profile, transfers,
-                         {.period = period,
-                          .latency_seconds = link.latency_seconds,
-                          .in_flight = link.in_flight}) <= allowed_seconds;
+    return bound_seconds(
+               profile, transfers,
+               {.period = period, .latency_seconds = link.latency_seconds, .in_flight = link.in_flight}) <=
+           allowed_seconds;
   };
   // The bound falls with H, so a binary search finds the smallest one. `high` is the answer so far.
   std::int64_t low = 1;

@@ -337,7 +337,11 @@ TEST(ProfileToJson, RoundTripsExactly) {
 }
 
 TEST(ProfileToJson, RejectsWhatCouldNotBeReadBack) {
-  expect_rejected([] { to_json(Profile{{{"a", -1, 0, {}, {}, {}}}, 0, {}, false}); }, {"layers[0] 'a': forward"});
+  expect_rejected(
+      [] {
+        to_json(Profile{{{"a", -1, 0, {}, {}, {}}}, 0, {}, false});
+      },
+      {"layers[0] 'a': forward"});
 }
 
 }  // namespace

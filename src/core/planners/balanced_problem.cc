@@ -66,11 +66,11 @@ Problem make_problem(const Profile& given, const Link& link, std::int64_t period
   problem.latency = link.latency_seconds;
   // A cycle has at most two windows with a piece of every layer, so more in flight change nothing.
   problem.in_flight = std::min(static_cast<std::size_t>(link.in_flight), 2 * problem.layers.size());
-  problem.unavoidable = bound_seconds(profile, transfers,
-                                      {.period = period,
-                                       .latency_seconds = link.latency_seconds,
-                                       .in_flight = link.in_flight}) -
-                        compute;
+  problem.unavoidable =
+      bound_seconds(
+          profile, transfers,
+          {.period = period, .latency_seconds = link.latency_seconds, .in_flight = link.in_flight}) -
+      compute;
   problem.resolution = 1e-9 * (problem.horizon + link_share + problem.latency);
   return problem;
 }
