@@ -3,7 +3,7 @@
 #   make train   train over an emulated slow link, three ways, and compare (DATA=path, ARGS="--steps 100")
 #   make test    run every test
 #   make setup   environment, dependencies and build, without running anything
-#   make bench   measure, and write result files into benchmarks/
+#   make bench   measure, and write result files into benchmarks/ (PROFILES=folder of published runs)
 #   make lint    check format, style and types
 #   make format  repair the format
 #   make clean   remove what was built; the environment (.venv) stays
@@ -34,9 +34,10 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 find = $(sort $(shell find $(wildcard $(1)) -name $(2)))
 cpp_files := $(call find,include src tests examples,'*.h') $(call find,src tests examples,'*.cc')
 linted_sources := $(call find,src/core src/runtime/lane.cc,'*.cc')
+on_profiles := planning search
 package_files := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(call find,cmake,'*.cmake') $(call find,include src,'*.h') $(call find,src,'*.cc') $(call find,python,'*.py*')
-benchmarks := $(filter-out __init__ result_file,$(basename $(notdir $(wildcard benchmarks/*.py))))
+benchmarks := $(filter-out __init__ result_file $(on_profiles),$(basename $(notdir $(wildcard benchmarks/*.py))))
 test_files := $(call find,tests,'*.cc') $(call find,tests,'*.h')
 
 .PHONY: help
@@ -60,6 +61,9 @@ test: setup
 .PHONY: bench
 bench: .venv/package
 	for name in $(benchmarks); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
+	for name in $(if $(PROFILES),$(on_profiles)); do
+	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name "$(PROFILES)"
+	done
 
 # The environment, step by step; each is done again only when what it depends on has changed.
 
