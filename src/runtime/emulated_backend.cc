@@ -50,7 +50,7 @@ EmulatedBackend::EmulatedBackend(std::shared_ptr<EmulatedLink> link,
                                  c10::intrusive_ptr<c10d::Backend> wrapped, std::chrono::milliseconds timeout,
                                  const std::string& name)
     : Backend(wrapped->getRank(), wrapped->getSize()),
-      group_(std::make_shared<EmulatedGroup>(link, name)),
+      group_(std::make_shared<EmulatedGroup>(std::move(link), name)),
       wrapped_(std::move(wrapped)),
       timeout_(timeout) {
   init();

@@ -26,6 +26,7 @@ constexpr std::int64_t max_work_with_latency = 200'000;  // tens of milliseconds
 constexpr std::int64_t max_work = 20'000;                // without latency all that can be saved are ops
 
 constexpr double smallest_gain = 0.001;     // for which memory or delay is spent
+constexpr double at_the_bound = 1e-6;       // nothing is faster by more
 constexpr double max_partition_work = 4e6;  // milliseconds
 
 /// O(H L^2), where H counts no more than L.
@@ -75,7 +76,7 @@ Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& 
                           .latency_seconds = link.latency_seconds,
                           .in_flight = link.in_flight});
   };
-  if (least > bound(OpMode::in_place) * (1 + smallest_gain) && partition_work(problem) <= max_partition_work)
+  if (least > bound(OpMode::in_place) * (1 + at_the_bound) && partition_work(problem) <= max_partition_work)
     consider(plan_sequential(profile, link, options), 1e-9);
   const MemoryPlans with_memory{profile, options, problem, plan_in_place};
   for (std::int64_t steps = 0; steps <= options.max_delay; ++steps) {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/planners/balanced_schedule.h"
+#include "core/planners/balanced_problem.h"
 #include "dreamddp/planner.h"
 
 namespace dreamddp::balanced {
