@@ -15,10 +15,14 @@
 
 namespace dreamddp {
 
+/// For plans that are carried out: iterations vary, and every rank waits for the slowest.
+inline constexpr double training_slack = 0.01;
+
 struct PlanOptions {
   std::int64_t period = 5;  ///< H; planners of gradients average in every iteration and take it as 1
   std::int64_t staging_bytes = default_staging_bytes;  ///< memory for the ring and for held averages
   std::int64_t max_delay = 0;      ///< steps that a carried average may cross; 0: none are carried
+  double slack = 0;                ///< fraction of C by which windows are planned shorter than they are
   bool fill_bubbles = false;       ///< whether fill_bubbles() is applied to the plan
   std::vector<double> drift = {};  ///< per layer, for fill_bubbles(); empty: all are equal
   SearchOptions search = {};       ///< limits of `dreamddp`'s search
@@ -44,9 +48,11 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
 struct PeriodOptions {
   double margin = 0.02;           ///< compute-bound within this fraction of C
   std::int64_t max_period = 100;  ///< the answer where even this one is not compute-bound
+  double slack = 0;               ///< as in PlanOptions
 };
 
-/// The smallest H for which bound_seconds() is at most (1 + margin) * C. Design section 5.
+/// The smallest H for which bound_seconds() is at most (1 + margin) * C, both with windows shorter by the
+/// slack. Design section 5.
 std::int64_t choose_period(const Profile& profile, const Link& link, const PeriodOptions& options = {});
 
 }  // namespace dreamddp

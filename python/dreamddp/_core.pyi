@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 built_for_torch: str
 default_staging_bytes: int
+training_slack: float
 
 class SyncError(RuntimeError): ...
 
@@ -292,6 +293,7 @@ def make_plan(
     period: int = 5,
     staging_bytes: int = ...,
     max_delay: int = 0,
+    slack: float = 0.0,
     fill_bubbles: bool = False,
     drift: Sequence[float] = (),
     search: SearchOptions = ...,
@@ -304,9 +306,12 @@ def make_plan_and_report(
     period: int = 5,
     staging_bytes: int = ...,
     max_delay: int = 0,
+    slack: float = 0.0,
     fill_bubbles: bool = False,
     drift: Sequence[float] = (),
     search: SearchOptions = ...,
 ) -> tuple[Plan, SearchStatistics | None]: ...
 def fill_bubbles(plan: Plan, profile: Profile, link: Link, *, drift: Sequence[float] = ()) -> Plan: ...
-def choose_period(profile: Profile, link: Link, *, margin: float = 0.02, max_period: int = 100) -> int: ...
+def choose_period(
+    profile: Profile, link: Link, *, margin: float = 0.02, max_period: int = 100, slack: float = 0.0
+) -> int: ...

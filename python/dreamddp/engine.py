@@ -411,11 +411,13 @@ class DreamDDP:
 
     def _plan_for(self, profile: Profile, link: Link) -> Plan:
         if self._period == "auto":
-            period = _core.choose_period(profile, link, max_period=self._max_period)
+            period = _core.choose_period(
+                profile, link, max_period=self._max_period, slack=_core.training_slack
+            )
         else:
             period = self._period
         # No memory beyond the ring: the engine carries out averages in place only.
-        return _core.make_plan(self._planner, profile, link, period=period)
+        return _core.make_plan(self._planner, profile, link, period=period, slack=_core.training_slack)
 
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
         assert self._order is not None

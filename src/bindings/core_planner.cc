@@ -25,13 +25,14 @@ std::vector<std::pair<std::string, std::string>> planner_summaries() {
 
 std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
     const std::string& planner, const Profile& profile, const Link& link, std::int64_t period,
-    std::int64_t staging_bytes, std::int64_t max_delay, bool fill_bubbles, std::vector<double> drift,
-    const SearchOptions& search) {
+    std::int64_t staging_bytes, std::int64_t max_delay, double slack, bool fill_bubbles,
+    std::vector<double> drift, const SearchOptions& search) {
   std::optional<SearchStatistics> statistics;
   Plan plan = make_plan(planner, profile, link,
                         {.period = period,
                          .staging_bytes = staging_bytes,
                          .max_delay = max_delay,
+                         .slack = slack,
                          .fill_bubbles = fill_bubbles,
                          .drift = std::move(drift),
                          .search = search,
@@ -40,9 +41,9 @@ std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
 }
 
 Plan make_plan_by_name(const std::string& planner, const Profile& profile, const Link& link,
-                       std::int64_t period, std::int64_t staging_bytes, std::int64_t max_delay,
+                       std::int64_t period, std::int64_t staging_bytes, std::int64_t max_delay, double slack,
                        bool fill_bubbles, std::vector<double> drift, const SearchOptions& search) {
-  return make_plan_and_report(planner, profile, link, period, staging_bytes, max_delay, fill_bubbles,
+  return make_plan_and_report(planner, profile, link, period, staging_bytes, max_delay, slack, fill_bubbles,
                               std::move(drift), search)
       .first;
 }
@@ -52,9 +53,9 @@ void def_planning(py::module_& module, const char* name, Function function, cons
   const PlanOptions defaults;
   module.def(name, function, py::arg("planner"), py::arg("profile"), py::arg("link"), py::kw_only(),
              py::arg("period") = defaults.period, py::arg("staging_bytes") = defaults.staging_bytes,
-             py::arg("max_delay") = defaults.max_delay, py::arg("fill_bubbles") = defaults.fill_bubbles,
-             py::arg("drift") = defaults.drift, py::arg("search") = defaults.search,
-             py::call_guard<py::gil_scoped_release>(), doc);
+             py::arg("max_delay") = defaults.max_delay, py::arg("slack") = defaults.slack,
+             py::arg("fill_bubbles") = defaults.fill_bubbles, py::arg("drift") = defaults.drift,
+             py::arg("search") = defaults.search, py::call_guard<py::gil_scoped_release>(), doc);
 }
 
 void bind_search(py::module_& module) {
@@ -110,12 +111,16 @@ void bind_search(py::module_& module) {
 void bind_planner(py::module_& module) {
   bind_search(module);
   const PeriodOptions period_defaults;
+  module.attr("training_slack") = training_slack;
   module.def("planners", &planner_summaries, "Name and one-line summary of every planner, in listing order.");
-  def_planning(module, "make_plan", &make_plan_by_name,
-               "Makes a valid plan; the same arguments give the same plan on every machine, unless a search "
-               "is limited in seconds.\n\n"
-               "staging_bytes: memory for the ring and for held averages. max_delay: steps that a carried "
-               "average may cross; 0 for none. fill_bubbles: whether fill_bubbles() is applied, with drift.");
+  def_planning(
+      module, "make_plan", &make_plan_by_name,
+      "Makes a valid plan; the same arguments give the same plan on every machine, unless a search "
+      "is limited in seconds.\n\n"
+      "staging_bytes: memory for the ring and for held averages. max_delay: steps that a carried "
+      "average may cross; 0 for none. slack: fraction of the compute time by which windows are planned "
+      "shorter than they are, as iterations vary. fill_bubbles: whether fill_bubbles() is applied, with "
+      "drift.");
   def_planning(module, "make_plan_and_report", &make_plan_and_report,
                "make_plan(), and what its search did; None where the planner does not search.");
   module.def(
@@ -129,12 +134,14 @@ void bind_planner(py::module_& module) {
       "same.\n\ndrift: one number per layer; layers with equal drift are taken from the output side on.");
   module.def(
       "choose_period",
-      [](const Profile& profile, const Link& link, double margin, std::int64_t max_period) {
-        return choose_period(profile, link, {.margin = margin, .max_period = max_period});
+      [](const Profile& profile, const Link& link, double margin, std::int64_t max_period, double slack) {
+        return choose_period(profile, link, {.margin = margin, .max_period = max_period, .slack = slack});
       },
       py::arg("profile"), py::arg("link"), py::kw_only(), py::arg("margin") = period_defaults.margin,
-      py::arg("max_period") = period_defaults.max_period,
-      "The smallest period whose bound is within (1 + margin) of the compute time.");
+      py::arg("max_period") = period_defaults.max_period, py::arg("slack") = period_defaults.slack,
+      "The smallest period whose bound is within (1 + margin) of the compute time, both with windows shorter "
+      "by "
+      "the slack.");
 }
 
 }  // namespace dreamddp::bindings

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/planners/algorithms.h"
+#include "core/planners/slack.h"
 #include "dreamddp/bound.h"
 #include "dreamddp/bubbles.h"
 #include "dreamddp/error.h"
@@ -13,6 +14,7 @@ namespace dreamddp {
 namespace {
 
 constexpr std::int64_t largest_period = 1'000'000;
+constexpr double largest_slack = 0.5;
 
 constexpr std::array<Planner, 10> all_planners{{
     {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd},
@@ -38,6 +40,14 @@ void check_period(std::int64_t period, const char* field) {
           .remedy = "Give the number of iterations in which every parameter is averaged once."});
 }
 
+void check_slack(double slack) {
+  if (slack >= 0 && slack <= largest_slack) return;
+  reject({.field = "slack",
+          .value = std::to_string(slack),
+          .allowed = "a fraction from 0 to 0.5",
+          .remedy = "0.01 leaves 1% of the compute time free in every window."});
+}
+
 void check(const PlanOptions& options) {
   check_period(options.period, "period");
   if (options.staging_bytes < 0) {
@@ -52,6 +62,7 @@ void check(const PlanOptions& options) {
             .allowed = "a number of steps of at least 0",
             .remedy = "Give 0 to carry no averages over a step."});
   }
+  check_slack(options.slack);
   if (options.search.max_nodes < 1) {
     reject({.field = "max_nodes",
             .value = std::to_string(options.search.max_nodes),
@@ -89,20 +100,23 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
   validate(link);
   check(options);
   if (options.search_statistics != nullptr) options.search_statistics->reset();
-  const Plan plan = algorithm.make(profile, link, options);
-  return options.fill_bubbles ? fill_bubbles(plan, profile, link, options.drift) : plan;
+  const Profile planned = with_slack(profile, options.slack);
+  const Plan plan = algorithm.make(planned, link, options);
+  return options.fill_bubbles ? fill_bubbles(plan, planned, link, options.drift) : plan;
 }
 
-std::int64_t choose_period(const Profile& profile, const Link& link, const PeriodOptions& options) {
-  validate(profile);
+std::int64_t choose_period(const Profile& given, const Link& link, const PeriodOptions& options) {
+  validate(given);
   validate(link);
   check_period(options.max_period, "max_period");
+  check_slack(options.slack);
   if (!(options.margin >= 0) || !std::isfinite(options.margin)) {
     reject({.field = "margin",
             .value = std::to_string(options.margin),
             .allowed = "a fraction of at least 0",
             .remedy = "0.02 lets an iteration take 2% longer than its compute."});
   }
+  const Profile profile = with_slack(given, options.slack);
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
   const auto is_compute_bound = [&](std::int64_t period) {

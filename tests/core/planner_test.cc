@@ -7,7 +7,9 @@
 #include <string>
 
 #include "core/expect_rejected.h"
+#include "core/random_plans.h"
 #include "dreamddp/bound.h"
+#include "dreamddp/simulator.h"
 
 namespace dreamddp {
 namespace {
@@ -57,6 +59,8 @@ TEST(MakePlan, RejectsOptionsOutOfRange) {
     }
     expect_rejected([&] { make({.staging_bytes = -1}); }, {"staging_bytes", "-1", "at least 0"});
     expect_rejected([&] { make({.max_delay = -2}); }, {"max_delay", "-2", "at least 0"});
+    for (const double slack : {-0.01, 0.6, std::numeric_limits<double>::quiet_NaN()})
+      expect_rejected([&] { make({.slack = slack}); }, {"slack", "0 to 0.5"});
     expect_rejected([&] { make({.search = {.max_nodes = 0}}); }, {"max_nodes", "0", "at least 1"});
     expect_rejected([&] { make({.search = {.max_seconds = -1.0}}); }, {"max_seconds", "-1", "at least 0"});
   }
@@ -79,6 +83,51 @@ TEST(MakePlan, NamesTheLayerWhoseTransferTimeIsUnknown) {
   expect_rejected([&] { make_plan("balanced", profile, {}, {}); }, {"'c'"});
 }
 
+/// The layer's share of the ops with this deadline.
+double share_due(const Plan& plan, std::size_t layer, EventKind deadline) {
+  double share = 0;
+  for (const Op& op : plan.ops) {
+    for (const Segment& segment : op.segments) {
+      if (segment.layer == layer && op.deadline.kind == deadline) share += segment.end - segment.begin;
+    }
+  }
+  return share;
+}
+
+TEST(MakePlan, LeavesSlackFreeInEveryWindow) {
+  // C = 10 and c has D = 2 and G = 4 for its 6 s. With a tenth of C less in each, 1 s and 3 s are covered,
+  // and of the 2 s that are left none is hidden: they wait where they may.
+  Profile profile = three_layers();
+  profile.layers[0].num_bytes = profile.layers[1].num_bytes = 0;
+  profile.layers[2].transfer_seconds = 6;
+  EXPECT_NEAR(share_due(make_plan("balanced", profile, {}, {.period = 1}), 2, EventKind::before_step),
+              4.0 / 6, 1e-6);
+  // Two iterations have room for all of it within 1 + 3 s each, which leaves each window its slack.
+  const Plan plan = make_plan("balanced", profile, {}, {.period = 2, .slack = 0.1});
+  for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
+    double seconds = 0;
+    for (const Op& op : plan.ops) {
+      if (op.deadline == Event{iteration, EventKind::before_step, 0})
+        for (const Segment& segment : op.segments) seconds += 6 * (segment.end - segment.begin);
+    }
+    EXPECT_LE(seconds, 3 + 1e-6);
+  }
+  EXPECT_NEAR(simulate(plan, profile, {}).iteration_seconds, 10, 1e-6);
+}
+
+TEST(MakePlan, WithSlackIsValidForEveryProfile) {
+  testing::Random random(23);
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE("case " + std::to_string(i));
+    const Profile profile = testing::random_profile(random, {});
+    for (const Planner& planner : planners()) {
+      const Plan plan =
+          make_plan(planner.name, profile, {}, {.period = 3, .slack = 0.3, .fill_bubbles = i % 2 == 0});
+      EXPECT_NO_THROW(validate(plan, profile)) << planner.name;
+    }
+  }
+}
+
 TEST(ChoosePeriod, TakesTheSmallestThatIsComputeBound) {
   // C = 10. With nothing before a's first read and after its last one, its 3 s are exposed in one of H
   // iterations: the bound is 10 + 3/H from H = 2 on, and within 2% of 10 from H = 15 on.
@@ -98,6 +147,15 @@ TEST(ChoosePeriod, IsTheFirstOfAllPeriodsThatTheBoundAllows) {
       EXPECT_EQ(choose_period(profile, {}, {.margin = margin, .max_period = 60}), first);
     }
   }
+}
+
+TEST(ChoosePeriod, LeavesSlackFreeInEveryIteration) {
+  // c has D + G = 6 s for its 6 s, and 1 s less with the slack.
+  Profile profile = three_layers();
+  profile.layers[0].num_bytes = profile.layers[1].num_bytes = 0;
+  profile.layers[2].transfer_seconds = 6;
+  EXPECT_EQ(choose_period(profile, {}, {.margin = 0}), 1);
+  EXPECT_EQ(choose_period(profile, {}, {.margin = 0, .slack = 0.05}), 2);
 }
 
 TEST(ChoosePeriod, EndsAtTheLargestOneAllowed) {

@@ -11,6 +11,7 @@ from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
+    add_slack_argument,
     check_planner,
     period_from,
     ring_bytes,
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--period", metavar="H", default="auto", help="iterations, or auto (the default)")
     add_memory_arguments(parser)
+    add_slack_argument(parser)
     add_bubble_arguments(parser)
     add_search_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the plan")
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace) -> Row:
     link = link_from(args)
     planner = check_planner(args.planner, "--planner")
     profile = Profile.load(args.profile)
-    period = period_from(args.period, profile, link, "--period")
+    period = period_from(args.period, profile, link, "--period", slack=args.slack)
     staging_bytes = staging_bytes_from(args)
     drift = drift_from(args, profile)
     search = search_from(args)
@@ -51,6 +53,7 @@ def run(args: argparse.Namespace) -> Row:
         period=period,
         staging_bytes=staging_bytes,
         max_delay=args.max_delay,
+        slack=args.slack,
         fill_bubbles=args.fill_bubbles,
         drift=drift,
         search=search,

@@ -10,6 +10,7 @@ from dreamddp._core import (
     format_num_bytes,
     parse_num_bytes,
     planners,
+    training_slack,
 )
 from dreamddp.commands.whole_number import whole_number
 
@@ -34,6 +35,17 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_slack_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--slack",
+        metavar="FRACTION",
+        type=float,
+        default=0.0,
+        help="fraction of the compute time that the plan leaves free in every window, for iterations that "
+        f"vary; default %(default)s; in training {training_slack}",
+    )
+
+
 def staging_bytes_from(args: argparse.Namespace) -> int:
     return default_staging_bytes if args.staging is None else parse_num_bytes(args.staging, "--staging")
 
@@ -50,10 +62,10 @@ def check_planner(name: str, field: str) -> str:
     return name
 
 
-def period_from(text: str, profile: Profile, link: Link, field: str) -> int:
+def period_from(text: str, profile: Profile, link: Link, field: str, *, slack: float = 0.0) -> int:
     """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
     if text == "auto":
-        return choose_period(profile, link)
+        return choose_period(profile, link, slack=slack)
     period = int(text) if text.isdecimal() else 0
     if not 1 <= period <= _LARGEST_PERIOD:
         raise ValueError(

@@ -16,6 +16,7 @@ from dreamddp._core import (
     make_plan,
     simulate,
     simulate_timeline,
+    training_slack,
 )
 
 
@@ -55,10 +56,10 @@ def predict(planners: Sequence[str], profile: Profile, link: Link, period: int |
 
     Deterministic: ranks with the same profile and link make the same plans.
     """
-    chosen = period if period is not None else choose_period(profile, link)
+    chosen = period if period is not None else choose_period(profile, link, slack=training_slack)
     predictions = []
     for planner in planners:
-        plan = make_plan(planner, profile, link, period=chosen)
+        plan = make_plan(planner, profile, link, period=chosen, slack=training_slack)
         predictions.append(
             Prediction(
                 planner=planner,
