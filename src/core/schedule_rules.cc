@@ -73,13 +73,13 @@ Entries find_predecessors(const Plan& plan, const EventOrder& order, const Lists
     // What still lingers at the step is settled there, in front of the ops that follow it.
     if (op.quantity != Quantity::parameters || op.launch.kind == EventKind::after_step) continue;
     for (const std::uint32_t layer : layers[i]) {
-      const auto range = std::ranges::equal_range(
-          lingering, std::pair(std::size_t{layer}, op.launch.iteration), {}, &LingeringSegment::key);
-      for (const LingeringSegment& segment : range) {
-        const Op& other = plan.ops[segment.op];
+      const std::pair key(std::size_t{layer}, op.launch.iteration);
+      auto segment = std::ranges::lower_bound(lingering, key, {}, &LingeringSegment::key);
+      for (; segment != lingering.end() && segment->key() == key; ++segment) {
+        const Op& other = plan.ops[segment->op];
         if (rank_in_iteration(order, other.deadline) < rank_in_iteration(order, op.launch) &&
             share_coordinates(op, other, layer))
-          entries.emplace_back(i, segment.op);
+          entries.emplace_back(i, segment->op);
       }
     }
   }

@@ -1,7 +1,7 @@
 #include "core/planners/slack.h"
 
 #include <algorithm>
-#include <ranges>
+#include <cstddef>
 #include <vector>
 
 namespace dreamddp {
@@ -16,8 +16,8 @@ Profile with_slack(Profile profile, double slack) {
   }
   rest = lost;
   const std::vector<std::size_t> sequence = backward_sequence(profile);
-  for (const std::size_t l : std::views::reverse(sequence)) {
-    Layer& layer = profile.layers[l];
+  for (auto l = sequence.rbegin(); l != sequence.rend(); ++l) {
+    Layer& layer = profile.layers[*l];
     const double seconds = std::min(rest, layer.backward_seconds);
     layer.backward_seconds -= seconds;
     rest -= seconds;
