@@ -1,8 +1,10 @@
 #include "runtime/lane.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -31,6 +33,19 @@ struct BegunOp {
 struct ChunkUnderWay {
   Chunk chunk;
   std::size_t slot;
+  std::chrono::steady_clock::time_point packed;  // or when it was last given more time
+  std::int64_t ticket;
+  bool has_warned = false;
+};
+
+/// An op whose means are kept back.
+struct KeptOp {
+  std::size_t op;
+  bool is_reduced = false;
+  bool is_released = false;
+  bool is_being_written = false;
+
+  bool may_be_written() const { return is_reduced && is_released && !is_being_written; }
 };
 
 /// The text of the exception that `action` throws, or nothing.
@@ -48,7 +63,7 @@ std::optional<std::string> error_of(Action action) {
 
 }  // namespace
 
-struct Lane::State {
+struct Lane::State : std::enable_shared_from_this<Lane::State> {
   State(std::unique_ptr<LaneTransport> the_transport, LaneOptions the_options)
       : transport(std::move(the_transport)), options(std::move(the_options)) {
     if (options.num_slots < 1) {
@@ -60,16 +75,36 @@ struct Lane::State {
   // -- Called from any thread.
 
   void launch(std::int64_t sequence, std::size_t op) {
+    const bool is_kept_back = check_launch(sequence, op);
+    transport->take_snapshot(sequence, op);
     const std::lock_guard lock(mutex);
     if (failure) throw SyncError(*failure);
-    if (last_launched && sequence <= *last_launched) {
-      reject({"sequence", std::to_string(sequence), "more than " + std::to_string(*last_launched),
-              "Launch ops in the order of their sequence numbers."});
-    }
     unfinished.insert(sequence);
+    if (is_kept_back) kept_back.emplace(sequence, KeptOp{.op = op});
     last_launched = sequence;
     queue.push_back({sequence, op});
-    op_arrives.notify_one();
+    work_arrives.notify_one();
+  }
+
+  /// @return whether the op is kept back
+  bool check_launch(std::int64_t sequence, std::size_t op) {
+    {
+      const std::lock_guard lock(mutex);
+      if (failure) throw SyncError(*failure);
+      if (last_launched && sequence <= *last_launched) {
+        reject({"sequence", std::to_string(sequence), "more than " + std::to_string(*last_launched),
+                "Launch ops in the order of their sequence numbers."});
+      }
+    }
+    return transport->is_kept_back(op);
+  }
+
+  void release(std::int64_t sequence) {
+    const std::lock_guard lock(mutex);
+    if (failure) return;  // wait() tells
+    kept(sequence).is_released = true;
+    work_arrives.notify_one();
+    op_finishes.notify_all();
   }
 
   void wait(std::int64_t sequence) {
@@ -78,7 +113,17 @@ struct Lane::State {
       reject({"sequence", std::to_string(sequence), "an op that was launched",
               "Launch the op before waiting for it."});
     }
-    op_finishes.wait(lock, [&] { return failure || finished(sequence); });
+    const auto found = kept_back.find(sequence);
+    if (found != kept_back.end() && !found->second.is_released && !failure) {
+      reject({"sequence", std::to_string(sequence), "an op that was released",
+              "Release an op that is kept back before waiting for it."});
+    }
+    const auto can_write = [&] {
+      const auto op = kept_back.find(sequence);
+      return op != kept_back.end() && op->second.may_be_written();
+    };
+    op_finishes.wait(lock, [&] { return failure || finished(sequence) || can_write(); });
+    if (!failure && can_write()) write(sequence, lock);
     if (!finished(sequence)) throw SyncError(*failure);
   }
 
@@ -93,7 +138,7 @@ struct Lane::State {
     if (failure) return;
     failure = text;
     queue.clear();
-    op_arrives.notify_one();
+    work_arrives.notify_one();
     op_finishes.notify_all();
   }
 
@@ -109,13 +154,43 @@ struct Lane::State {
     return was_launched(sequence) && !unfinished.contains(sequence);
   }
 
+  KeptOp& kept(std::int64_t sequence) {
+    const auto found = kept_back.find(sequence);
+    if (found == kept_back.end()) {
+      reject({"sequence", std::to_string(sequence), "an op that is kept back", "Release each op once."});
+    }
+    return found->second;
+  }
+
+  /// Writes a kept op, with the mutex released meanwhile.
+  void write(std::int64_t sequence, std::unique_lock<std::mutex>& lock) {
+    KeptOp& op = kept(sequence);
+    op.is_being_written = true;
+    const std::size_t index = op.op;
+    lock.unlock();
+    const std::optional<std::string> error = error_of([&] { transport->write(sequence, index); });
+    if (error) fail(*error);
+    lock.lock();
+    kept_back.erase(sequence);
+    if (!error) finish(sequence);
+  }
+
+  void finish(std::int64_t sequence) {
+    unfinished.erase(sequence);
+    op_finishes.notify_all();
+  }
+
   // -- On the lane's thread.
 
   void run() {
     const std::optional<std::string> error = error_of([this] { carry_out(); });
     // An op that cannot be packed does not harm the chunks in front of it: they are unpacked before the
-    // failure is made known. After a failed reduction nothing is unpacked any more.
-    while (!under_way.empty()) complete_oldest();
+    // failure is made known. After a failed reduction nothing is unpacked any more. The group may still use
+    // the buffers of chunks under way, however late they are.
+    while (!under_way.empty()) {
+      await_oldest();
+      complete_oldest();
+    }
     if (error) fail(*error);
     const std::lock_guard lock(mutex);
     has_ended = true;
@@ -126,10 +201,10 @@ struct Lane::State {
     while (!has_failed()) {
       if (under_way.size() < options.num_slots && has_chunk_to_pack()) {
         pack_next();
-      } else if (!under_way.empty()) {
+      } else if (oldest_is_reduced()) {
         complete_oldest();
-      } else {
-        wait_for_op();
+      } else if (!write_next()) {
+        wait_for_work();
       }
     }
   }
@@ -157,16 +232,53 @@ struct Lane::State {
 
   void pack_next() {
     BegunOp& op = begun.back();
-    const ChunkUnderWay next{{op.sequence, op.op, op.num_packed}, next_slot};
+    const ChunkUnderWay next{.chunk = {op.sequence, op.op, op.num_packed},
+                             .slot = next_slot,
+                             .packed = std::chrono::steady_clock::now(),
+                             .ticket = next_ticket++};
     transport->pack_and_reduce(next.chunk, next.slot);
     ++op.num_packed;
     under_way.push_back(next);
     next_slot = (next_slot + 1) % options.num_slots;
+    transport->when_reduced(next.slot, [state = weak_from_this(), ticket = next.ticket] {
+      if (const std::shared_ptr<State> lane = state.lock()) lane->chunk_is_reduced(ticket);
+    });
+  }
+
+  /// From any thread.
+  void chunk_is_reduced(std::int64_t ticket) {
+    const std::lock_guard lock(mutex);
+    reduced.insert(ticket);
+    work_arrives.notify_one();
+  }
+
+  bool oldest_is_reduced() const {
+    const std::lock_guard lock(mutex);
+    return !under_way.empty() && reduced.contains(under_way.front().ticket);
+  }
+
+  void await_oldest() {
+    std::unique_lock lock(mutex);
+    work_arrives.wait(lock, [this] { return reduced.contains(under_way.front().ticket); });
+  }
+
+  /// Writes the first of the kept ops that may be written.
+  bool write_next() {
+    std::unique_lock lock(mutex);
+    const auto next =
+        std::ranges::find_if(kept_back, [](const auto& entry) { return entry.second.may_be_written(); });
+    if (next == kept_back.end() || failure) return false;
+    write(next->first, lock);
+    return true;
   }
 
   void complete_oldest() {
     const ChunkUnderWay oldest = under_way.front();
     under_way.pop_front();
+    {
+      const std::lock_guard lock(mutex);
+      reduced.erase(oldest.ticket);
+    }
     const std::optional<std::string> error = error_of([&] {
       transport->wait(oldest.chunk, oldest.slot);
       if (has_failed()) return;
@@ -184,26 +296,60 @@ struct Lane::State {
       begun.pop_front();
       if (options.op_ends) options.op_ends(op.sequence, op.op);
       const std::lock_guard lock(mutex);
-      unfinished.erase(op.sequence);
-      op_finishes.notify_all();
+      const auto kept = kept_back.find(op.sequence);
+      if (kept == kept_back.end()) {
+        finish(op.sequence);
+      } else {
+        kept->second.is_reduced = true;
+        op_finishes.notify_all();
+      }
     }
   }
 
-  void wait_for_op() {
+  void wait_for_work() {
     std::unique_lock lock(mutex);
-    op_arrives.wait(lock, [this] { return failure || !queue.empty(); });
+    const auto has_work = [this] {
+      return failure || (!under_way.empty() && reduced.contains(under_way.front().ticket)) ||
+             (under_way.size() < options.num_slots && !queue.empty()) ||
+             std::ranges::any_of(kept_back, [](const auto& entry) { return entry.second.may_be_written(); });
+    };
+    if (under_way.empty() || !options.timeout) {
+      work_arrives.wait(lock, has_work);
+      return;
+    }
+    const ChunkUnderWay& oldest = under_way.front();
+    const auto allowed = oldest.has_warned ? *options.timeout : *options.timeout / 2;
+    if (work_arrives.wait_until(lock, oldest.packed + allowed, has_work)) return;
+    lock.unlock();
+    oldest_is_late();
+  }
+
+  void oldest_is_late() {
+    ChunkUnderWay& oldest = under_way.front();
+    const auto now = std::chrono::steady_clock::now();
+    const Lateness lateness{.chunk = oldest.chunk,
+                            .elapsed = now - oldest.packed,
+                            .has_timed_out = std::exchange(oldest.has_warned, true)};
+    const std::optional<std::string> text =
+        options.is_late ? options.is_late(lateness) : "a reduction has not ended within its timeout";
+    if (!lateness.has_timed_out) return;
+    if (text) return fail(*text);  // at once: what is under way may never end
+    oldest.packed = now;
+    oldest.has_warned = false;
   }
 
   const std::unique_ptr<LaneTransport> transport;
   const LaneOptions options;
 
-  mutable std::mutex mutex;  // guards the members up to the next gap
-  std::condition_variable op_arrives;
+  mutable std::mutex mutex;              // guards the members up to the next gap
+  std::condition_variable work_arrives;  // for the lane's thread
   std::condition_variable op_finishes;
   std::condition_variable thread_ends;
   bool has_ended = false;
   std::deque<QueuedOp> queue;  // launched and not begun
   std::set<std::int64_t> unfinished;
+  std::map<std::int64_t, KeptOp> kept_back;  // launched and not written
+  std::set<std::int64_t> reduced;            // tickets of chunks under way
   std::optional<std::int64_t> last_launched;
   std::optional<std::string> failure;
 
@@ -211,6 +357,7 @@ struct Lane::State {
   std::deque<BegunOp> begun;            // in order; all but the last have been packed
   std::deque<ChunkUnderWay> under_way;  // packed and not waited for, oldest first
   std::size_t next_slot = 0;
+  std::int64_t next_ticket = 0;
 };
 
 Lane::Lane(std::unique_ptr<LaneTransport> transport, LaneOptions options)
@@ -231,6 +378,8 @@ Lane::~Lane() {
 }
 
 void Lane::launch(std::int64_t sequence, std::size_t op) { state_->launch(sequence, op); }
+
+void Lane::release(std::int64_t sequence) { state_->release(sequence); }
 
 void Lane::wait(std::int64_t sequence) { state_->wait(sequence); }
 

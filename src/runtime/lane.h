@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -21,21 +22,39 @@ struct Chunk {
   std::size_t index = 0;      ///< of the chunk within the op
 };
 
-/// What the lane needs to carry out a chunk. All calls come from the lane's thread.
+/// What the lane needs to carry out a chunk. Calls come from the lane's thread, but for take_snapshot() and
+/// write(), which may come from any other, at the same time; never two for the same execution of an op.
 class LaneTransport {
  public:
   virtual ~LaneTransport() = default;
 
   /// How many chunks op `op` of the plan has; at least 0 (an op without elements finishes at once).
   virtual std::size_t num_chunks(std::size_t op) = 0;
+  /// Whether the means of the op are kept back until they may be written: held and carried averages. For
+  /// these unpack() keeps the mean of a chunk, and write() writes that of all chunks to the parameters.
+  virtual bool is_kept_back(std::size_t /*op*/) { return false; }
+  /// The op is being launched; compute goes on when this returns. For what must be copied before that.
+  virtual void take_snapshot(std::int64_t /*sequence*/, std::size_t /*op*/) {}
   /// Copies the chunk from the parameters into staging buffer `slot` and starts reducing it over all ranks.
   /// Does not wait for the reduction.
   virtual void pack_and_reduce(const Chunk& chunk, std::size_t slot) = 0;
+  /// Calls `notify`, once and from any thread, when the reduction in `slot` has ended, well or not; at the
+  /// latest when wait() would return. The default is at once: the lane then blocks in wait().
+  virtual void when_reduced(std::size_t /*slot*/, const std::function<void()>& notify) { notify(); }
   /// Blocks until the reduction in `slot` has ended. Throws where it failed.
   virtual void wait(const Chunk& chunk, std::size_t slot) = 0;
   /// Divides by the number of ranks and writes the mean to the parameters. Called only after wait() has
   /// returned, so a parameter changes only when its chunk has been reduced.
   virtual void unpack(const Chunk& chunk, std::size_t slot) = 0;
+  /// Writes the kept means of an op.
+  virtual void write(std::int64_t /*sequence*/, std::size_t /*op*/) {}
+};
+
+/// A chunk that has been under way for long.
+struct Lateness {
+  Chunk chunk;
+  std::chrono::duration<double> elapsed{};
+  bool has_timed_out = false;  ///< else half of the timeout has passed
 };
 
 struct LaneOptions {
@@ -46,11 +65,19 @@ struct LaneOptions {
   std::function<void(std::int64_t sequence, std::size_t op)> op_begins;
   std::function<void(std::int64_t sequence, std::size_t op)> op_ends;
   std::chrono::milliseconds grace{1000};  ///< how long the destructor waits for chunks under way
+  /// How long the oldest chunk under way may take; none: forever. Counts only where the transport overrides
+  /// when_reduced().
+  std::optional<std::chrono::milliseconds> timeout;
+  /// Called from the lane's thread at half the timeout (a warning is due) and at the timeout. There a text
+  /// fails the lane, and nothing gives the chunk another timeout. Null: the lane fails.
+  std::function<std::optional<std::string>(const Lateness&)> is_late;
 };
 
 /// A worker thread that carries out ops strictly in the order of launch().
 ///
-/// Chunks are pipelined: while one is reduced, the next is packed, also across ops. Thread-safe: any thread
+/// Chunks are pipelined: while one is reduced, the next is packed, also across ops. The means of ops that are
+/// kept back are written when they have been released, by the lane's thread or by the one that waits for
+/// them. Thread-safe: any thread
 /// may launch and wait. After a failure the lane carries out nothing more; every later launch() and wait()
 /// throws the same SyncError, but for waits of ops that had finished before. Chunks in front of the failed
 /// one have been unpacked, chunks behind it never are: those under way are only waited for. The destructor
@@ -71,9 +98,13 @@ class Lane {
   /// @throws std::invalid_argument for a sequence that does not grow
   void launch(std::int64_t sequence, std::size_t op);
 
-  /// Blocks until the op has been unpacked.
+  /// The means of an op that is kept back may be written from now on, as soon as they are there.
+  /// @throws std::invalid_argument for an op that was not launched or is not kept back
+  void release(std::int64_t sequence);
+
+  /// Blocks until the op has been unpacked, and written where it is kept back.
   /// @throws SyncError where it failed, or an op before it did
-  /// @throws std::invalid_argument for an op that has not been launched
+  /// @throws std::invalid_argument for an op that has not been launched, or is kept back and not released
   void wait(std::int64_t sequence);
 
   /// Whether wait(sequence) would return at once, without an error.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -39,7 +40,7 @@ class Gate {
 };
 
 struct Call {
-  std::string kind;  // "begin", "pack", "wait", "unpack" or "end"
+  std::string kind;  // "snapshot", "begin", "pack", "wait", "unpack", "end" or "write"
   std::int64_t sequence;
   std::size_t chunk;
 
@@ -56,6 +57,9 @@ struct Script {
   std::function<void(const Call&)> before = {};  ///< at the start of every call; may block or throw
   std::function<void(const Call&, std::size_t)> with_slot = {};  ///< before that, for calls that have a slot
   std::function<void()> at_end = {};                             ///< when the transport is destroyed
+  std::set<std::size_t> kept_back = {};                          ///< ops of the plan
+  /// In place of LaneTransport::when_reduced(), when not null.
+  std::function<void(const std::function<void()>&)> when_reduced = {};
 
   std::mutex mutex = {};
   std::vector<Call> calls = {};  ///< those that came through, in order
@@ -83,9 +87,17 @@ class ScriptedTransport final : public LaneTransport {
   }
 
   std::size_t num_chunks(std::size_t op) override { return script_.num_chunks.at(op); }
+  bool is_kept_back(std::size_t op) override { return script_.kept_back.contains(op); }
+  void take_snapshot(std::int64_t sequence, std::size_t op) override {
+    if (is_kept_back(op)) script_.record({"snapshot", sequence, 0});
+  }
   void pack_and_reduce(const Chunk& chunk, std::size_t slot) override { record("pack", chunk, slot); }
+  void when_reduced(std::size_t slot, const std::function<void()>& notify) override {
+    script_.when_reduced ? script_.when_reduced(notify) : LaneTransport::when_reduced(slot, notify);
+  }
   void wait(const Chunk& chunk, std::size_t slot) override { record("wait", chunk, slot); }
   void unpack(const Chunk& chunk, std::size_t slot) override { record("unpack", chunk, slot); }
+  void write(std::int64_t sequence, std::size_t /*op*/) override { script_.record({"write", sequence, 0}); }
 
  private:
   void record(const char* kind, const Chunk& chunk, std::size_t slot) {
@@ -100,8 +112,8 @@ class ScriptedTransport final : public LaneTransport {
 /// A lane over the script, whose begins and ends of ops are recorded in it too. Its destructor waits for the
 /// chunks under way, however long that takes.
 inline Lane scripted_lane(Script& script, std::size_t num_slots = 2,
-                          std::chrono::milliseconds grace = std::chrono::minutes(10)) {
-  LaneOptions options;
+                          std::chrono::milliseconds grace = std::chrono::minutes(10),
+                          LaneOptions options = {}) {
   options.grace = grace;
   options.num_slots = num_slots;
   options.op_begins = [&script](std::int64_t sequence, std::size_t) {
