@@ -47,8 +47,7 @@ class DreamDDP:
     """Partial local SGD for a model: averages some of its parameters in every iteration, while it computes.
 
     Attaches in place: the model stays the object it is, with the same keys. Use one instance per model, on
-    every
-    rank, and run the training loop as before::
+    every rank, and run the training loop as before::
 
         sync = DreamDDP(model, optimizer, period="auto")
         for batch in loader:
@@ -66,7 +65,8 @@ class DreamDDP:
 
     Args:
         model: on every rank the same modules, shapes and dtypes. Parameters and buffers are broadcast from
-        rank 0. optimizer: one, or several over parts of the model.
+            rank 0.
+        optimizer: one, or several over parts of the model.
         period: iterations within which every parameter is averaged at least once; "auto" takes the smallest
             for which the link keeps up.
         planner: the algorithm that makes the plan; see `dreamddp.planners()`.
@@ -81,11 +81,12 @@ class DreamDDP:
         max_period: the largest period that "auto" may choose.
         first_iteration: the place in the plan to start from; for a training that goes on.
         profile_iterations: how many iterations to measure before the plan is made; rounded up to whole
-        periods.
+            periods.
 
     Raises:
         ValueError: for arguments out of range, and on all ranks where ranks disagree on model, plan or
-        arguments. SyncError: where a peer is missing.
+            arguments.
+        SyncError: where a peer is missing.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class DreamDDP:
                 "planner": planner,
                 "max_period": max_period,
                 "profile_iterations": profile_iterations,
+                "staging_bytes": staging_bytes,
             }
             return description.describe(
                 self._layers, self._given_plan, self._profile, first_iteration, arguments
@@ -272,6 +274,8 @@ class DreamDDP:
     def measured_profile(self) -> Profile:
         """The profile of the iterations measured so far, the slowest rank in each layer. Collective.
 
+        Rank 0 warns of ranks that are much slower than the others in a layer.
+
         Raises:
             ValueError: where no complete iteration has been measured yet.
         """
@@ -279,7 +283,11 @@ class DreamDDP:
             raise ValueError("no complete iteration was measured: run forward, backward and step first")
         samples = self._engine.take_samples()[profiling.COLD_ITERATIONS - 1 :]
         times = agreement.on_all_ranks(lambda: profiling.median_times(samples), self._group, "profiling")
-        return profiling.slowest(profiling.untimed_profile(self._order, self._layers), times)
+        profile = profiling.untimed_profile(self._order, self._layers)
+        if dist.get_rank(self._group) == 0:
+            for line in profiling.slow_ranks([layer.name for layer in profile.layers], times):
+                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
+        return profiling.slowest(profile, times)
 
     # Attaching
 

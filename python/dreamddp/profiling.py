@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile
+from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile, format_seconds
 from dreamddp.agreement import gather
 from dreamddp.layers import LOOP, ModelLayer
 from dreamddp.reads import ReadOrder
@@ -91,6 +91,25 @@ def median_times(samples: Sequence[IterationTimes]) -> LayerTimes:
     forward[0] += statistics.median(s.loop_before_seconds for s in samples)
     backward[0] += statistics.median(s.loop_after_seconds for s in samples)
     return LayerTimes(forward, backward, statistics.median(s.step_seconds for s in samples))
+
+
+def slow_ranks(names: Sequence[str], times: Sequence[LayerTimes]) -> list[str]:
+    """One line for each layer in which one rank holds all others up: it takes a fifth longer than the median
+    of the others, and by more than 2% of an iteration."""
+    if len(times) < 2:
+        return []
+    lines = []
+    iteration_seconds = statistics.median(sum(t.forward) + sum(t.backward) + t.step for t in times)
+    for index, name in enumerate(names):
+        seconds = [t.forward[index] + t.backward[index] for t in times]
+        rank = max(range(len(seconds)), key=seconds.__getitem__)
+        others = statistics.median(seconds[:rank] + seconds[rank + 1 :])
+        if seconds[rank] > max(1.2 * others, others + 0.02 * iteration_seconds):
+            lines.append(
+                f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, against "
+                f"{format_seconds(others)} on the others, which wait for it"
+            )
+    return lines
 
 
 def slowest(profile: Profile, times: Sequence[LayerTimes]) -> Profile:
