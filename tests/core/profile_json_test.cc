@@ -235,8 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "layers[1] 'a': name"},
         std::tuple{with_root(R"(, "time_unit": "s", "layers": [{"name": "a", "forwards": 1}])"),
                    "layers[0]: got the unknown key \"forwards\"; expected no other keys than name, forward, "
-                   "backward, "
-                   "num_bytes, transfer, last_read"},
+                   "backward, num_bytes, transfer, last_read"},
         std::tuple{with_root(R"(, "unit": "s")"), "profile: got the unknown key \"unit\""},
         std::tuple{with_root(R"(, "time_unit": "s", "layers": [{"name": "a", "forward": 1, "forward": 2}])"),
                    "the key \"forward\" twice"},
