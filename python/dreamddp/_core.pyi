@@ -9,8 +9,10 @@ import os
 from collections.abc import Sequence
 
 built_for_torch: str
+__version__: str
 default_staging_bytes: int
 training_slack: float
+longest_period: int
 
 class SyncError(RuntimeError): ...
 

@@ -118,6 +118,7 @@ void bind_plan(py::module_& module) {
            }),
            py::kw_only(), py::arg("planner"), py::arg("period"), py::arg("layers"), py::arg("ops"))
       .def_readonly("planner", &Plan::planner)
+  module.attr("longest_period") = longest_period;
       .def_readonly("period", &Plan::period, "H, in iterations.")
       .def_property_readonly("layers", [](const Plan& plan) { return as_tuple(plan.layers); })
       .def_property_readonly(

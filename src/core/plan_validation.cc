@@ -11,9 +11,6 @@
 namespace dreamddp {
 namespace {
 
-// Longer periods than this have no use, and positions of events stay far from the end of int64.
-constexpr std::int64_t longest_period = 1'000'000;
-
 bool is_launch(EventKind kind) {
   return kind == EventKind::after_forward || kind == EventKind::after_backward ||
          kind == EventKind::after_step;

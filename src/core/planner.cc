@@ -13,7 +13,6 @@
 namespace dreamddp {
 namespace {
 
-constexpr std::int64_t largest_period = 1'000'000;
 constexpr double largest_slack = 0.5;
 
 constexpr std::array<Planner, 10> all_planners{{
@@ -33,10 +32,10 @@ constexpr std::array<Planner, 10> all_planners{{
 }};
 
 void check_period(std::int64_t period, const char* field) {
-  if (period >= 1 && period <= largest_period) return;
+  if (period >= 1 && period <= longest_period) return;
   reject({.field = field,
           .value = std::to_string(period),
-          .allowed = "a whole number from 1 to " + std::to_string(largest_period),
+          .allowed = "a whole number from 1 to " + std::to_string(longest_period),
           .remedy = "Give the number of iterations in which every parameter is averaged once."});
 }
 
