@@ -186,7 +186,9 @@ class Plan:
     __hash__ = None  # type: ignore[assignment]
 
 def validate_plan(plan: Plan, profile: Profile) -> None: ...
-def op_mode(op: Op, profile: Profile) -> OpMode: ...
+def op_mode(op: Op, profile: Profile) -> OpMode:
+    """ValueError where the op has a layer that the profile lacks."""
+
 def booked_bytes(plan: Plan, profile: Profile) -> int: ...
 
 class SpanKind(enum.Enum):
