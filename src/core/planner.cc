@@ -1,5 +1,6 @@
 #include "dreamddp/planner.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -118,24 +119,31 @@ std::int64_t choose_period(const Profile& given, const Link& link, const PeriodO
   const Profile profile = with_slack(given, options.slack);
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
-  const auto is_compute_bound = [&](std::int64_t period) {
-    return bound_seconds(
-               profile, transfers,
-               {.period = period, .latency_seconds = link.latency_seconds, .in_flight = link.in_flight}) <=
-           allowed_seconds;
+  const auto bound_with = [&](std::int64_t period, std::int64_t in_flight) {
+    return bound_seconds(profile, transfers,
+                         {.period = period, .latency_seconds = link.latency_seconds, .in_flight = in_flight});
   };
-  // The bound falls with H, so a binary search finds the smallest one. `high` is the answer so far.
-  std::int64_t low = 1;
+  // Note [Periods that are too short]
+  //
+  // With several ops in flight the bound is a maximum over terms max(0, t/H - cover) and (t - cover)/H with
+  // cover < 0, all of which fall with H: a binary search finds the smallest H. With one in flight it is also
+  // at least what a search for weights finds, perhaps better for one H than for the next, and so it need not
+  // fall. But it is never below the bound with several: what is too short for that one is too short. From
+  // there on every H is tried. Rounding may disturb the order of nearly equal terms, hence a little more is
+  // allowed at first.
+  const std::int64_t several = std::max<std::int64_t>(link.in_flight, 2);
+  std::int64_t period = 1;
   std::int64_t high = options.max_period;
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (is_compute_bound(middle)) {
+  while (period < high) {
+    const std::int64_t middle = period + (high - period) / 2;
+    if (bound_with(middle, several) <= allowed_seconds * (1 + 1e-12)) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return high;
+  while (period < options.max_period && bound_with(period, link.in_flight) > allowed_seconds) ++period;
+  return period;
 }
 
 }  // namespace dreamddp
