@@ -115,8 +115,10 @@ TEST(ParseProfile, GivesTheSameTimeInPlainNotation) {
 TEST(ParseProfile, RejectsAFileWithoutATimeUnit) {
   expect_rejected([] { parse_profile(with_root(", \"layers\": []")); },
                   {"profile: time_unit: got none", "\"ms\"", "State the unit"});
-  expect_rejected([] { parse_profile(with_root(", \"time_unit\": \"min\", \"layers\": []")); },
-                  {"profile: time_unit: got \"min\""});
+  for (const std::string bad : {"", "ns", "S", "min", "msec", "1ms"}) {
+    expect_rejected([&] { parse_profile(with_root(", \"time_unit\": \"" + bad + "\", \"layers\": []")); },
+                    {"profile: time_unit: got \"" + bad + "\"", "\"ms\""});
+  }
   expect_rejected([] { parse_profile(with_root(", \"time_unit\": null, \"layers\": []")); },
                   {"profile: time_unit: got null"});
 }
