@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/decimal.h"
 #include "core/planners/algorithms.h"
 #include "core/planners/slack.h"
 #include "dreamddp/bound.h"
@@ -43,9 +44,9 @@ void check_period(std::int64_t period, const char* field) {
 void check_slack(double slack) {
   if (slack >= 0 && slack <= largest_slack) return;
   reject({.field = "slack",
-          .value = std::to_string(slack),
+          .value = shortest_text(slack),
           .allowed = "a fraction from 0 to 0.5",
-          .remedy = "0.01 leaves 1% of the compute time free in every window."});
+          .remedy = "Give 0.01 to leave 1% of the compute time free in every window."});
 }
 
 void check(const PlanOptions& options) {
@@ -67,13 +68,13 @@ void check(const PlanOptions& options) {
     reject({.field = "max_nodes",
             .value = std::to_string(options.search.max_nodes),
             .allowed = "a number of nodes of at least 1",
-            .remedy = "The first complete solution is always found."});
+            .remedy = "Give 1 for the first complete solution, more for better ones."});
   }
   if (options.search.max_seconds && !(*options.search.max_seconds >= 0)) {
     reject({.field = "max_seconds",
-            .value = std::to_string(*options.search.max_seconds),
+            .value = shortest_text(*options.search.max_seconds),
             .allowed = "a time of at least 0",
-            .remedy = "The first complete solution is always found."});
+            .remedy = "Give 0 for the first complete solution, or none for no limit."});
   }
 }
 
@@ -86,7 +87,7 @@ const Planner& find_planner(std::string_view name) {
   reject({.field = "planner",
           .value = "'" + std::string(name) + "'",
           .allowed = "one of " + known,
-          .remedy = "Names are in lower case."});
+          .remedy = "Take one of them, in lower case; 'balanced' is the default."});
 }
 
 }  // namespace
@@ -112,9 +113,9 @@ std::int64_t choose_period(const Profile& given, const Link& link, const PeriodO
   check_slack(options.slack);
   if (!(options.margin >= 0) || !std::isfinite(options.margin)) {
     reject({.field = "margin",
-            .value = std::to_string(options.margin),
+            .value = shortest_text(options.margin),
             .allowed = "a fraction of at least 0",
-            .remedy = "0.02 lets an iteration take 2% longer than its compute."});
+            .remedy = "Give 0.02 to let an iteration take 2% longer than its compute."});
   }
   const Profile profile = with_slack(given, options.slack);
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
@@ -139,7 +140,7 @@ std::int64_t choose_period(const Profile& given, const Link& link, const PeriodO
     if (bound_with(middle, several) <= allowed_seconds * (1 + 1e-12)) {
       high = middle;
     } else {
-      low = middle + 1;
+      period = middle + 1;
     }
   }
   while (period < options.max_period && bound_with(period, link.in_flight) > allowed_seconds) ++period;
