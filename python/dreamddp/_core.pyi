@@ -7,14 +7,18 @@ raise ValueError.
 import enum
 import os
 from collections.abc import Sequence
+from typing import NoReturn
 
-built_for_torch: str
 __version__: str
+built_for_torch: str
 default_staging_bytes: int
-training_slack: float
 longest_period: int
+training_slack: float
 
 class SyncError(RuntimeError): ...
+
+def reject(field: str, value: object, allowed: str, remedy: str) -> NoReturn:
+    """Raises ValueError with the text "<field>: got <value>; expected <allowed>. <remedy>"."""
 
 def read_text_file(path: str | os.PathLike[str]) -> str: ...
 def write_text_file(path: str | os.PathLike[str], text: str) -> None: ...
