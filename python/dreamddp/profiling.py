@@ -110,8 +110,8 @@ def slow_ranks(names: Sequence[str], times: Sequence[LayerTimes]) -> list[str]:
         others = statistics.median(seconds[:rank] + seconds[rank + 1 :])
         if seconds[rank] > max(1.2 * others, others + 0.02 * iteration_seconds):
             lines.append(
-                f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, against "
-                f"{format_seconds(others)} on the others, which wait for it"
+                f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, "
+                f"against {format_seconds(others)} on the others, which wait for it"
             )
     return lines
 
