@@ -33,7 +33,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 find = $(sort $(shell find $(wildcard $(1)) -name $(2)))
 cpp_files := $(call find,include src tests examples,'*.h') $(call find,src tests examples,'*.cc')
-linted_sources := $(call find,src/core src/runtime/lane.cc,'*.cc')
+lane_sources := $(shell sed -n 's/^set(lane_sources \(.*\))/\1/p' CMakeLists.txt)
+linted_sources := $(call find,src/core,'*.cc') $(addprefix src/runtime/,$(lane_sources))
 on_profiles := planning search
 package_files := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(call find,cmake,'*.cmake') $(call find,include src,'*.h') $(call find,src,'*.cc') $(call find,python,'*.py*')

@@ -36,7 +36,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200)
     options = parser.parse_args()
     # Freed buffers go back to the system at once; else glibc keeps some per thread, and the measurement shows
-    # that. os.environ["MALLOC_ARENA_MAX"] = "1"
+    # that.
+    os.environ["MALLOC_ARENA_MAX"] = "1"
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result"

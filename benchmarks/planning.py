@@ -1,8 +1,8 @@
 """How close `balanced` comes to the lower bound on published profiles, and what planning costs.
 
-    python -m benchmarks.planning ../shared/profiles
+    python -m benchmarks.planning FOLDER
 
-The folder holds one folder per run with `backward.json` and `sync.json`. Forward times are half of backward
+FOLDER holds one folder per run with `backward.json` and `sync.json`. Forward times are half of backward
 times. Sizes, which decide what memory can hold, are estimated from the link times.
 """
 

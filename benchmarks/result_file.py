@@ -18,12 +18,16 @@ FOLDER = Path(__file__).parent / "results"
 
 
 def write_result(name: str, result: dict[str, Any]) -> Path:
-    """Writes `results/<name>.json` and returns its path. `result` must hold JSON values only."""
+    """Writes `results/<name>.json` and returns its path. `result` must hold JSON values only.
+
+    In the command, folders of this machine are written as FOLDER.
+    """
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}.json"
     module = Path(sys.argv[0]).stem
+    arguments = ["FOLDER" if Path(argument).is_dir() else argument for argument in sys.argv[1:]]
     text = {
-        "command": shlex.join(["python", "-m", f"benchmarks.{module}", *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", f"benchmarks.{module}", *arguments]),
         "commit": commit(),
         "date": date.today().isoformat(),
         "hardware": f"{cpu_model()}, {os.cpu_count()} cores",

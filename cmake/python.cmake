@@ -23,8 +23,9 @@ file(GLOB core_bindings CONFIGURE_DEPENDS src/bindings/core_*.cc)
 Python_add_library(_core MODULE WITH_SOABI ${core_bindings})
 target_include_directories(_core SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(_core PRIVATE dreamddp_core)
-# Becomes _core.built_for_torch: extension modules load only with the minor version that they were built for.
-target_compile_definitions(_core PRIVATE DREAMDDP_BUILT_FOR_TORCH="${torch_version}")
+# Become _core.built_for_torch (extension modules load only with the minor version that they were built for)
+# and dreamddp.__version__.
+target_compile_definitions(_core PRIVATE DREAMDDP_BUILT_FOR_TORCH="${torch_version}" DREAMDDP_VERSION="${PROJECT_VERSION}")
 
 file(GLOB runtime_sources CONFIGURE_DEPENDS src/runtime/*.cc src/bindings/runtime_*.cc)
 list(REMOVE_ITEM runtime_sources ${lane_sources})

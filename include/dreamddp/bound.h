@@ -25,7 +25,9 @@ struct BoundOptions {
 /// for a prefix of layers once in every window that it uses. Where the latency does not fit into a window,
 /// it is paid in one iteration of the period only. With one op in flight the latencies of all ops that
 /// several prefixes need are counted, as far as a bounded search finds them.
-/// @param transfer_seconds c_l for every layer
+/// @param transfer_seconds c_l for every layer, at least 0
+/// @throws std::invalid_argument for another number of transfer times, or one that is negative or not finite,
+///   and for a period, latency or number in flight out of range
 double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds,
                      const BoundOptions& options);
 

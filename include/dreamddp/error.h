@@ -25,7 +25,7 @@ struct BadInput {
   std::string field;    ///< where: "layers[2] 'h.0': forward", "--bandwidth"
   std::string value;    ///< what was given, as the user wrote it
   std::string allowed;  ///< the allowed range: "a number of at least 0"
-  std::string remedy;   ///< what to change; may be empty
+  std::string remedy;   ///< what to change, never empty: "Use 1 for a single machine"
 };
 
 /// Throws std::invalid_argument with the text "<field>: got <value>; expected <allowed>. <remedy>".

@@ -11,6 +11,9 @@
 
 namespace dreamddp {
 
+/// The longest period H. Longer ones have no use, and positions of events stay far from the end of int64.
+inline constexpr std::int64_t longest_period = 1'000'000;
+
 /// What an op averages.
 enum class Quantity { parameters, gradients };
 

@@ -26,10 +26,6 @@ std::int64_t parse_num_bytes(std::string_view text, std::string_view field);
 /// @throws std::invalid_argument
 double parse_bytes_per_second(std::string_view text, std::string_view field);
 
-/// The unit of times in a profile file: "s", "ms" or "us", as seconds.
-/// @throws std::invalid_argument
-double parse_time_unit(std::string_view text, std::string_view field);
-
 /// "1.25 ms": three to four significant digits.
 std::string format_seconds(double seconds);
 /// "8.0 MiB"

@@ -25,6 +25,7 @@ from dreamddp._core import (
     Span,
     SpanKind,
     SyncError,
+    __version__,
     choose_period,
     fill_bubbles,
     make_plan,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from dreamddp.engine import DreamDDP, SyncStats
 
 check_torch_version()
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DreamDDP",
@@ -64,6 +63,7 @@ __all__ = [
     "SpanKind",
     "SyncError",
     "SyncStats",
+    "__version__",
     "choose_period",
     "fill_bubbles",
     "make_plan",

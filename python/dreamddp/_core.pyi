@@ -7,12 +7,18 @@ raise ValueError.
 import enum
 import os
 from collections.abc import Sequence
+from typing import NoReturn
 
+__version__: str
 built_for_torch: str
 default_staging_bytes: int
+longest_period: int
 training_slack: float
 
 class SyncError(RuntimeError): ...
+
+def reject(field: str, value: object, allowed: str, remedy: str) -> NoReturn:
+    """Raises ValueError with the text "<field>: got <value>; expected <allowed>. <remedy>"."""
 
 def read_text_file(path: str | os.PathLike[str]) -> str: ...
 def write_text_file(path: str | os.PathLike[str], text: str) -> None: ...
@@ -184,7 +190,9 @@ class Plan:
     __hash__ = None  # type: ignore[assignment]
 
 def validate_plan(plan: Plan, profile: Profile) -> None: ...
-def op_mode(op: Op, profile: Profile) -> OpMode: ...
+def op_mode(op: Op, profile: Profile) -> OpMode:
+    """ValueError where the op has a layer that the profile lacks."""
+
 def booked_bytes(plan: Plan, profile: Profile) -> int: ...
 
 class SpanKind(enum.Enum):

@@ -44,29 +44,73 @@ class Engine:
         *,
         staging_bytes: int,
         timeout_seconds: float,
-    ) -> None: ...
-    def attach(self) -> None: ...
-    def detach(self) -> None: ...
-    def close(self) -> None: ...
-    def set_plan(self, plan: str, profile: str, *, first_iteration: int, after_backward: bool) -> None: ...
-    def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]: ...
-    def forward_hook(self, layers: Sequence[int]) -> Callable[..., None]: ...
-    def forward_starts(self) -> None: ...
-    def forward_finishes(self) -> None: ...
-    def reader_backward_ends(self, layer: int) -> None: ...
-    def step_begins(self) -> None: ...
-    def step_ends(self) -> None: ...
-    def finish(self) -> None: ...
-    def average(self, tensors: Sequence[torch.Tensor]) -> None: ...
-    def set_no_sync(self, active: bool) -> None: ...
+    ) -> None:
+        """The group is the engine's alone: no other collective may run on it while a plan is carried out."""
+    def attach(self) -> None:
+        """Hooks the gradients. Until set_plan() nothing is communicated."""
+    def detach(self) -> None:
+        """Removes the hooks. Ops in flight go on; finish() first waits for them."""
+    def close(self) -> None:
+        """Removes the hooks and drops what is under way, for the end of the process.
+
+        Blocks for a moment at most, without the GIL. Other methods do nothing afterwards.
+        """
+    def set_plan(self, plan: str, profile: str, *, first_iteration: int, after_backward: bool) -> None:
+        """Carries out a plan (JSON) for a profile (JSON) from now on.
+
+        Blocks while ops of the plan before end, without the GIL. Raises ValueError for a plan that is not
+        valid for the profile, names parameters that the engine does not have or needs what it cannot do,
+        and SyncError where an op fails.
+        """
+    def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]:
+        """A module's forward pre-hook: blocks until the layers may be read, without the GIL.
+
+        It raises SyncError after a failed op.
+        """
+    def forward_hook(self, layers: Sequence[int]) -> Callable[..., None]:
+        """A module's forward hook: the layers have been read for the last time. It never blocks.
+
+        It raises SyncError after a failed op.
+        """
+    def forward_starts(self) -> None:
+        """The model's forward begins, with gradients. Blocks for what it needs; raises SyncError."""
+    def forward_finishes(self) -> None:
+        """The model's forward has ended. Never blocks; raises SyncError after a failed op."""
+    def reader_backward_ends(self, layer: int) -> None:
+        """The backward of a layer that reads another one's tensor has ended.
+
+        Never blocks; raises SyncError after a failed op.
+        """
+    def step_begins(self) -> None:
+        """The optimizer is about to step: blocks for the ops that must end before, without the GIL.
+
+        Raises SyncError after a failed op.
+        """
+    def step_ends(self) -> None:
+        """The optimizer has stepped. Never blocks; raises SyncError after a failed op."""
+    def finish(self) -> None:
+        """Blocks until nothing is in flight, without the GIL. Raises SyncError after a failed op."""
+    def average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Averages floating-point tensors over all ranks, in place. Collective; no op may be in flight.
+
+        Blocks, without the GIL. Raises SyncError where a peer is missing.
+        """
+    def set_no_sync(self, active: bool) -> None:
+        """While active, backwards are not the last of their iteration. Never blocks."""
     @property
-    def iteration(self) -> int: ...
+    def iteration(self) -> int:
+        """The plan's, counted from the start of training; 0 before set_plan()."""
     @property
-    def awaits_step(self) -> bool: ...
-    def set_sampling(self, active: bool) -> None: ...
-    def take_samples(self) -> list[IterationTimes]: ...
-    def record(self, num_iterations: int) -> None: ...
-    def spans(self) -> list[tuple[int, str, int, int, float, float]]: ...
+    def awaits_step(self) -> bool:
+        """Whether a final backward has ended since the last step, so that a step belongs to it."""
+    def set_sampling(self, active: bool) -> None:
+        """Whether compute times are measured."""
+    def take_samples(self) -> list[IterationTimes]:
+        """Compute times of the iterations since the last call, in the profile's layers."""
+    def record(self, num_iterations: int) -> None:
+        """Records the spans of the next iterations."""
+    def spans(self) -> list[tuple[int, str, int, int, float, float]]:
+        """Those recorded so far: kind, name, rank, iteration, begin, end, on time.monotonic()."""
     def statistics(self) -> TrainingStatistics: ...
     def reset_statistics(self) -> None: ...
 
@@ -121,7 +165,7 @@ class EmulatedLink:
     def recent(self) -> list[LinkBooking]:
         """The latest 4096 collectives, oldest first."""
     def close(self) -> None:
-        """Ends the timer's thread: collectives under way, and later ones, no longer wait for their time."""
+        """Fails collectives under way and later ones, and ends the link's thread."""
     def backend(
         self, wrapped: dist.ProcessGroupGloo | dist.Backend, timeout: timedelta, name: str
     ) -> dist.Backend:

@@ -59,8 +59,7 @@ class Choices:
 
 
 def default_planners(profile: Profile) -> list[str]:
-    """All but exhaustive search, exact partitions of very large models, and ddp where there
-    are no sizes to go by."""
+    """All but exhaustive search, exact partitions of very large models, and ddp where there are no sizes."""
     left_out = {"brute-force"}
     if not _sizes_are_known(profile):
         left_out.add("ddp")

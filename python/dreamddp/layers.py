@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from dreamddp._core import reject
+
 LOOP = "(loop)"
 """Name of the profile's first layer: it owns nothing and stands for the time of the user's own loop, between
 a step and the next forward and between a backward and its step."""
@@ -56,17 +58,20 @@ def find_layers(model: nn.Module) -> list[ModelLayer]:
         for name, parameter in module.named_parameters(recurse=False):
             full_name = f"{module_name}.{name}" if module_name else name
             if isinstance(parameter, nn.parameter.UninitializedParameter):
-                raise ValueError(
-                    f"parameter '{full_name}': not initialised yet; run one forward with a dummy batch "
-                    "before attaching DreamDDP"
+                reject(
+                    f"parameter '{full_name}'",
+                    "no values yet",
+                    "an initialised one",
+                    "Run one forward with a dummy batch before attaching DreamDDP.",
                 )
             if id(parameter) in seen or not parameter.requires_grad or parameter.numel() == 0:
                 continue
             if parameter.dtype not in _AVERAGED or parameter.layout != torch.strided:
-                raise ValueError(
-                    f"parameter '{full_name}': got dtype {parameter.dtype}, layout "
-                    f"{parameter.layout}; expected dense floating-point or complex values. Freeze it "
-                    "(requires_grad=False) or convert it."
+                reject(
+                    f"parameter '{full_name}'",
+                    f"dtype {parameter.dtype}, layout {parameter.layout}",
+                    "dense floating-point or complex values",
+                    "Freeze it (requires_grad=False) or convert it.",
                 )
             seen.add(id(parameter))
             own.append(parameter)

@@ -13,16 +13,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile, format_seconds
+from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile, format_seconds, reject
 from dreamddp.agreement import gather
 from dreamddp.layers import LOOP, ModelLayer
+from dreamddp.measured_iterations import COLD_ITERATIONS as COLD_ITERATIONS
+from dreamddp.measured_iterations import MIN_ITERATIONS
 from dreamddp.reads import ReadOrder
 
 if TYPE_CHECKING:
     from dreamddp._runtime import IterationTimes
-
-COLD_ITERATIONS = 3
-"""Iterations after attaching that no profile counts: caches, allocators and thread pools are cold."""
 
 
 def untimed_profile(
@@ -32,7 +31,7 @@ def untimed_profile(
 
     Args:
         names: layers and their order, where a plan dictates them; else the loop and then the order of first
-        reads.
+            reads.
 
     Raises:
         ValueError: naming layers that the model has and `names` lacks.
@@ -41,9 +40,11 @@ def untimed_profile(
     listed = list(names) if names is not None else [LOOP, *order.forward]
     missing = [name for name in sizes if name not in listed]
     if missing:
-        raise ValueError(
-            f"the plan lacks layers that the model has: {', '.join(missing)}. Make the plan from a "
-            "profile of this model."
+        reject(
+            "layers of the plan",
+            f"none named {', '.join(missing)}",
+            "all layers of the model that have trainable parameters",
+            "Make the plan from a profile of this model.",
         )
     index = {name: i for i, name in enumerate(listed)}
     profile_layers = []
@@ -79,8 +80,11 @@ def median_times(samples: Sequence[IterationTimes]) -> LayerTimes:
         ValueError: for no samples.
     """
     if not samples:
-        raise ValueError(
-            "no complete iteration was measured: run forward, backward and step before profiling ends"
+        reject(
+            "measured iterations",
+            "none",
+            "at least one complete one",
+            "Run forward, backward and step before profiling ends.",
         )
     forward = [
         statistics.median(values) for values in zip(*(s.forward_seconds for s in samples), strict=True)
@@ -106,8 +110,8 @@ def slow_ranks(names: Sequence[str], times: Sequence[LayerTimes]) -> list[str]:
         others = statistics.median(seconds[:rank] + seconds[rank + 1 :])
         if seconds[rank] > max(1.2 * others, others + 0.02 * iteration_seconds):
             lines.append(
-                f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, against "
-                f"{format_seconds(others)} on the others, which wait for it"
+                f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, "
+                f"against {format_seconds(others)} on the others, which wait for it"
             )
     return lines
 
@@ -194,12 +198,17 @@ def measure_profile(
         and random state are as before the call.
 
     Raises:
-        ValueError: for fewer than five iterations.
+        ValueError: for fewer than MIN_ITERATIONS.
     """
     from dreamddp.engine import DreamDDP
 
-    if iterations <= COLD_ITERATIONS + 1:
-        raise ValueError(f"iterations: got {iterations}; expected at least {COLD_ITERATIONS + 2}")
+    if iterations < MIN_ITERATIONS:
+        reject(
+            "iterations",
+            iterations,
+            f"at least {MIN_ITERATIONS}",
+            f"Run more: the first {COLD_ITERATIONS} are cold and do not count.",
+        )
     model_state = copy.deepcopy(model.state_dict())
     optimizer_state = copy.deepcopy(optimizer.state_dict())
     random_state = torch.get_rng_state()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dreamddp._core import reject
 from dreamddp.plotting.page import Section, Table, write_page
 from dreamddp.plotting.training_bars import plot_iteration_bars
 from dreamddp.plotting.training_loss import plot_losses
@@ -30,9 +31,11 @@ def write_report(run_folder: Path, output: Path) -> None:
     """
     records = read_record(run_folder / RECORD_NAME)
     if not of_kind(records, "row"):
-        raise ValueError(
-            f"{run_folder / RECORD_NAME}: got a run without results; expected one that has ended well. "
-            "Its failure.txt, where there is one, says what went wrong."
+        reject(
+            str(run_folder / RECORD_NAME),
+            "a run without results",
+            "one that has ended well",
+            "See its failure.txt, where there is one, for what went wrong.",
         )
     write_page(output, "Training over a slow link", report_sections(records))
 

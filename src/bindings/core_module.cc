@@ -5,6 +5,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() =
       "Profiles, links, plans, planners and the simulator. Times are seconds, sizes bytes, rates bytes per "
       "second.";
+  module.attr("__version__") = DREAMDDP_VERSION;
   module.attr("built_for_torch") = DREAMDDP_BUILT_FOR_TORCH;
   // In order of dependence: a signature can name only types that are bound already.
   bind_error(module);

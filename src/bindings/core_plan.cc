@@ -18,23 +18,35 @@ namespace py = pybind11;
 
 namespace {
 
-void check_layer(const Plan& plan, std::size_t op, std::size_t layer) {
-  if (layer < plan.layers.size()) return;
-  reject({.field = "ops[" + std::to_string(op) + "]: layer",
-          .value = std::to_string(layer),
-          .allowed = "an index below the number of layers, " + std::to_string(plan.layers.size()),
-          .remedy = ""});
+void check_layers(const Op& op, std::size_t num_layers, const std::string& place) {
+  const auto check = [&](std::size_t layer) {
+    if (layer < num_layers) return;
+    reject({.field = place + ": layer",
+            .value = std::to_string(layer),
+            .allowed = "an index below the number of layers, " + std::to_string(num_layers),
+            .remedy = "Count layers from 0, in the order of the profile"});
+  };
+  for (const Segment& segment : op.segments) check(segment.layer);
+  check(op.launch.layer);
+  check(op.deadline.layer);
 }
 
 // The reader of plan files knows all the rules; indices are what a file cannot get wrong, as it has names.
 Plan checked(const Plan& plan) {
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    for (const Segment& segment : op.segments) check_layer(plan, i, segment.layer);
-    check_layer(plan, i, op.launch.layer);
-    check_layer(plan, i, op.deadline.layer);
-  }
+  for (std::size_t i = 0; i < plan.ops.size(); ++i)
+    check_layers(plan.ops[i], plan.layers.size(), "ops[" + std::to_string(i) + "]");
   return parse_plan(to_json(plan));
+}
+
+OpMode mode_of(const Op& op, const Profile& profile) {
+  check_layers(op, profile.layers.size(), "op");
+  return op_mode(op, EventOrder(profile));
+}
+
+std::int64_t bytes_booked(const Plan& plan, const Profile& profile) {
+  for (std::size_t i = 0; i < plan.ops.size(); ++i)
+    check_layers(plan.ops[i], profile.layers.size(), "ops[" + std::to_string(i) + "]");
+  return booked_bytes(plan, profile);
 }
 
 void bind_op(py::module_& module) {
@@ -106,6 +118,7 @@ void bind_op(py::module_& module) {
 }  // namespace
 
 void bind_plan(py::module_& module) {
+  module.attr("longest_period") = longest_period;
   bind_op(module);
 
   py::class_<Plan>(
@@ -148,10 +161,9 @@ void bind_plan(py::module_& module) {
   module.def(
       "validate_plan", [](const Plan& plan, const Profile& profile) { validate(plan, profile); },
       py::arg("plan"), py::arg("profile"), "ValueError where the plan would lose or corrupt parameters.");
-  module.def(
-      "op_mode", [](const Op& op, const Profile& profile) { return op_mode(op, EventOrder(profile)); },
-      py::arg("op"), py::arg("profile"));
-  module.def("booked_bytes", &booked_bytes, py::arg("plan"), py::arg("profile"),
+  module.def("op_mode", &mode_of, py::arg("op"), py::arg("profile"),
+             "ValueError where the op has a layer that the profile lacks.");
+  module.def("booked_bytes", &bytes_booked, py::arg("plan"), py::arg("profile"),
              "Bytes that held and carried ops book at most at one time, beyond the staging ring.");
 }
 

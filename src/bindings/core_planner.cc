@@ -140,8 +140,7 @@ void bind_planner(py::module_& module) {
       py::arg("profile"), py::arg("link"), py::kw_only(), py::arg("margin") = period_defaults.margin,
       py::arg("max_period") = period_defaults.max_period, py::arg("slack") = period_defaults.slack,
       "The smallest period whose bound is within (1 + margin) of the compute time, both with windows shorter "
-      "by "
-      "the slack.");
+      "by the slack.");
 }
 
 }  // namespace dreamddp::bindings

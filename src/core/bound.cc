@@ -1,12 +1,53 @@
 #include "dreamddp/bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <string>
 
+#include "core/decimal.h"
 #include "core/prefix_bound.h"
+#include "core/profile_text.h"
+#include "dreamddp/error.h"
 
 namespace dreamddp {
 namespace {
+
+bool is_time(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
+
+void check(const Profile& profile, const std::vector<double>& transfer_seconds, const BoundOptions& options) {
+  if (transfer_seconds.size() != profile.layers.size()) {
+    reject({.field = "transfer_seconds",
+            .value = std::to_string(transfer_seconds.size()) + " entries",
+            .allowed = "one for each layer, " + std::to_string(profile.layers.size()),
+            .remedy = "Give 0 for layers that are not averaged"});
+  }
+  for (std::size_t l = 0; l < transfer_seconds.size(); ++l) {
+    if (is_time(transfer_seconds[l])) continue;
+    reject({.field = layer_place(profile, l) + ": transfer_seconds",
+            .value = shortest_text(transfer_seconds[l]),
+            .allowed = "a finite number of at least 0",
+            .remedy = "Measure it again"});
+  }
+  if (options.period < 1 || options.period > longest_period) {
+    reject({.field = "period",
+            .value = std::to_string(options.period),
+            .allowed = "1 to " + std::to_string(longest_period),
+            .remedy = "Give the number of iterations in which every parameter is averaged once"});
+  }
+  if (!is_time(options.latency_seconds)) {
+    reject({.field = "latency_seconds",
+            .value = shortest_text(options.latency_seconds),
+            .allowed = "a finite time of at least 0",
+            .remedy = "Give 0 for a link without latency"});
+  }
+  if (options.in_flight < 1) {
+    reject({.field = "in_flight",
+            .value = std::to_string(options.in_flight),
+            .allowed = "at least 1",
+            .remedy = "Give 1 for one op at a time"});
+  }
+}
 
 /// The least mean over a period of max(0, X_h - cover) over the iterations with X_h > 0, where the X_h add up
 /// to `transfers`. The latency is in the cover, which may so be negative.
@@ -61,6 +102,7 @@ double largest_uncovered_prefix(const std::vector<Prefix>& prefixes, const Bound
 
 double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds,
                      const BoundOptions& options) {
+  check(profile, transfer_seconds, options);
   std::vector<double> needed = transfer_seconds;
   double total = 0;
   for (std::size_t l = 0; l < needed.size(); ++l) {

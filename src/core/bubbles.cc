@@ -30,7 +30,7 @@ void check_drift(const std::vector<double>& drift, const Profile& profile) {
     reject({.field = layer_place(profile, l) + ": drift",
             .value = shortest_text(drift[l]),
             .allowed = "a finite number of at least 0",
-            .remedy = ""});
+            .remedy = "Give 0 for a layer that does not drift"});
   }
 }
 

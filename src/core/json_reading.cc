@@ -71,7 +71,7 @@ JsonDocument read_json(std::string_view text, std::string_view what) {
   } catch (const Json::parse_error& error) {
     reject_syntax(error, text, what);
   } catch (const Json::exception& error) {
-    reject({std::string(what), error.what(), "valid JSON", ""});
+    reject({std::string(what), error.what(), "valid JSON", "Write the file anew"});
   }
   return document;
 }
@@ -99,7 +99,7 @@ std::string text_of(const Json& value) {
 void expect_object(const Json& value, const std::string& where,
                    std::initializer_list<std::string_view> allowed) {
   if (!value.is_object()) {
-    reject({where, text_of(value), "an object", ""});
+    reject({where, text_of(value), "an object", "Write keys and values in braces"});
   }
   for (const auto& [key, unused] : value.items()) {
     if (std::find(allowed.begin(), allowed.end(), key) == allowed.end()) {
@@ -115,7 +115,7 @@ void expect_object(const Json& value, const std::string& where,
 
 void expect_array(const Json& value, const std::string& where) {
   if (!value.is_array()) {
-    reject({where, text_of(value), "an array", ""});
+    reject({where, text_of(value), "an array", "Write the values in brackets"});
   }
 }
 
@@ -135,7 +135,8 @@ const Json* optional(const Json& object, const char* key) {
 double read_number(const Json& value, const std::string& where) {
   if (!value.is_number() || value.get<double>() < 0) {
     reject({where, text_of(value), "a number of at least 0",
-            value.is_string() && !is_marked(value) ? "Write the number without quotes" : ""});
+            value.is_string() && !is_marked(value) ? "Write the number without quotes"
+                                                   : "Write a plain number"});
   }
   return value.get<double>() + 0.0;  // -0 becomes 0
 }
@@ -150,12 +151,13 @@ std::int64_t read_count(const Json& value, const std::string& where) {
       return static_cast<std::int64_t>(number);
     }
   }
-  reject({where, text_of(value), "a whole number from 0 to 9223372036854775807", ""});
+  reject({where, text_of(value), "a whole number from 0 to 9223372036854775807",
+          "Write it without sign, fraction or quotes"});
 }
 
 const std::string& read_string(const Json& value, const std::string& where) {
   if (!value.is_string() || is_marked(value)) {
-    reject({where, text_of(value), "a string", ""});
+    reject({where, text_of(value), "a string", "Write it in double quotes"});
   }
   return value.get_ref<const std::string&>();
 }
@@ -163,7 +165,7 @@ const std::string& read_string(const Json& value, const std::string& where) {
 void expect_format(const Json& root, std::string_view format, std::string_view what) {
   const std::string where(what);
   if (!root.is_object()) {
-    reject({where, text_of(root), "an object", ""});
+    reject({where, text_of(root), "an object", "Is it a file of another kind?"});
   }
   const std::string& given = read_string(required(root, "format", where), where + ": format");
   if (given != format) {

@@ -56,7 +56,7 @@ MarkedText mark_non_finite(std::string_view text, std::string_view what) {
     if (c == '[' || c == '{') {
       if (++depth > deepest) {
         reject({place_in_text(text, i, what), "more than 64 levels of nesting",
-                "a file of the documented format", ""});
+                "a file of the documented format", "Is it a file of another kind?"});
       }
     } else if (c == ']' || c == '}') {
       --depth;

@@ -12,18 +12,19 @@ void validate(const Link& link) {
   if (link.bandwidth_bytes_per_second) {
     const double bandwidth = *link.bandwidth_bytes_per_second;
     if (!std::isfinite(bandwidth) || bandwidth <= 0) {
-      reject({"bandwidth", shortest_text(bandwidth), "a finite rate above 0, such as 100Mbit/s", ""});
+      reject({"bandwidth", shortest_text(bandwidth), "a finite rate above 0, such as 100Mbit/s",
+              "Correct it, or leave it out to use the measured transfer times"});
     }
   }
   if (!std::isfinite(link.latency_seconds) || link.latency_seconds < 0) {
-    reject(
-        {"latency", shortest_text(link.latency_seconds), "a finite time of at least 0, such as 0.2ms", ""});
+    reject({"latency", shortest_text(link.latency_seconds), "a finite time of at least 0, such as 0.2ms",
+            "Give 0 for a link without latency"});
   }
   if (link.workers < 1) {
-    reject({"workers", std::to_string(link.workers), "at least 1", ""});
+    reject({"workers", std::to_string(link.workers), "at least 1", "Count this worker, too"});
   }
   if (link.in_flight < 1) {
-    reject({"in_flight", std::to_string(link.in_flight), "at least 1", "1 means one op at a time"});
+    reject({"in_flight", std::to_string(link.in_flight), "at least 1", "Give 1 for one op at a time"});
   }
 }
 

@@ -37,7 +37,9 @@ EventKind read_kind(const std::string& name, bool is_launch, const std::string& 
     return EventKind::after_backward;
   }
   reject({where, "\"" + name + "\"",
-          is_launch ? "\"forward\", \"backward\" or \"step\"" : "\"forward\" or \"step\"", ""});
+          is_launch ? "\"forward\", \"backward\" or \"step\"" : "\"forward\" or \"step\"",
+          is_launch ? "Launch the op where a computation has ended"
+                    : "Let the computation wait that needs the result"});
 }
 
 /// A launch is {"iteration", "after", "layer"}, a deadline {"iteration", "before", "layer"}.
@@ -62,7 +64,8 @@ Op read_op(const Json& value, const LayerIndex& index_of, const std::string& whe
   Op op;
   const std::string& quantity = read_string(required(value, "quantity", where), where + ": quantity");
   if (quantity != "parameters" && quantity != "gradients") {
-    reject({where + ": quantity", "\"" + quantity + "\"", "\"parameters\" or \"gradients\"", ""});
+    reject({where + ": quantity", "\"" + quantity + "\"", "\"parameters\" or \"gradients\"",
+            "Say which of them the op averages"});
   }
   op.quantity = quantity == "gradients" ? Quantity::gradients : Quantity::parameters;
   const Json& segments = required(value, "segments", where);

@@ -11,9 +11,6 @@
 namespace dreamddp {
 namespace {
 
-// Longer periods than this have no use, and positions of events stay far from the end of int64.
-constexpr std::int64_t longest_period = 1'000'000;
-
 bool is_launch(EventKind kind) {
   return kind == EventKind::after_forward || kind == EventKind::after_backward ||
          kind == EventKind::after_step;
@@ -33,13 +30,13 @@ void validate_segments(const Plan& plan, std::size_t i) {
   for (const Segment& segment : op.segments) {
     if (segment.layer >= plan.layers.size()) {
       reject({op_place(plan, i) + ": segments", "layer " + std::to_string(segment.layer), layer_range(plan),
-              ""});
+              "Give the index of a layer of the plan"});
     }
     if (!(segment.begin >= 0 && segment.begin < segment.end && segment.end <= 1)) {  // false for NaN
       reject({op_place(plan, i) + ": segments",
               "begin " + shortest_text(segment.begin) + " and end " + shortest_text(segment.end) + " for '" +
                   plan.layers[segment.layer] + "'",
-              "fractions with 0 <= begin < end <= 1", ""});
+              "fractions with 0 <= begin < end <= 1", "Give 0 and 1 for the whole layer"});
     }
   }
 }
@@ -48,7 +45,8 @@ void validate_events(const Plan& plan, std::size_t i) {
   const Op& op = plan.ops[i];
   for (const auto& [event, name] : {std::pair{op.launch, ": launch"}, std::pair{op.deadline, ": deadline"}}) {
     if (!is_step(event.kind) && event.layer >= plan.layers.size()) {
-      reject({op_place(plan, i) + name, event_text(plan, event), layer_range(plan), ""});
+      reject({op_place(plan, i) + name, event_text(plan, event), layer_range(plan),
+              "Give the index of a layer of the plan"});
     }
   }
   if (!is_launch(op.launch.kind)) {
@@ -62,7 +60,7 @@ void validate_events(const Plan& plan, std::size_t i) {
   if (op.launch.iteration < 0 || op.launch.iteration >= plan.period) {
     reject({op_place(plan, i) + ": launch: iteration", std::to_string(op.launch.iteration),
             "0 to " + std::to_string(plan.period - 1) + ", as the period is " + std::to_string(plan.period),
-            ""});
+            "Move the launch, or choose a longer period"});
   }
   const std::int64_t last =
       op.launch.iteration + plan.period + (op.launch.kind == EventKind::after_step ? 1 : 0);
@@ -101,7 +99,7 @@ void validate_gradients(const Plan& plan, std::size_t i, const EventOrder& order
   if (order.position(op.deadline) != order.position(step)) {
     reject({op_place(plan, i) + ": deadline", event_text(plan, op.deadline),
             event_text(plan, step) + ", as the op averages gradients",
-            "The optimizer of that iteration needs them"});
+            "Let the op end before the optimizer of that iteration needs them"});
   }
   for (const Segment& segment : op.segments) {
     const Event backward{op.launch.iteration, EventKind::after_backward, segment.layer};
@@ -139,27 +137,32 @@ void validate_deadline(const Plan& plan, std::size_t i) {
 
 void validate_layer_names(const Plan& plan) {
   if (plan.layers.empty()) {
-    reject({"layers", "none", "the names of the profile's layers", ""});
+    reject({"layers", "none", "the names of the profile's layers",
+            "List the layers of the profile that the plan is for"});
   }
   std::unordered_set<std::string_view> seen;
   for (std::size_t l = 0; l < plan.layers.size(); ++l) {
     const std::string& name = plan.layers[l];
     const std::string where = "layers[" + std::to_string(l) + "]";
     if (name.empty() || !is_utf8(name)) {
-      reject({where, "\"" + name + "\"", "a name of at least one character, in UTF-8", ""});
+      reject({where, "\"" + name + "\"", "a name of at least one character, in UTF-8",
+              "Name the layer as the profile does"});
     }
     if (!seen.insert(name).second) {
-      reject({where, "\"" + name + "\" for the second time", "a name of its own for every layer", ""});
+      reject({where, "\"" + name + "\" for the second time", "a name of its own for every layer",
+              "Remove one of the two"});
     }
   }
 }
 
 void validate_alone(const Plan& plan) {
   if (plan.period < 1 || plan.period > longest_period) {
-    reject({"period", std::to_string(plan.period), "1 to " + std::to_string(longest_period), ""});
+    reject({"period", std::to_string(plan.period), "1 to " + std::to_string(longest_period),
+            "Give the number of iterations in which every parameter is averaged once"});
   }
   if (!is_utf8(plan.planner)) {
-    reject({"planner", "\"" + plan.planner + "\"", "text in UTF-8", ""});
+    reject({"planner", "\"" + plan.planner + "\"", "text in UTF-8",
+            "Give the name of the algorithm that made the plan"});
   }
   validate_layer_names(plan);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {

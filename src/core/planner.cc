@@ -1,9 +1,11 @@
 #include "dreamddp/planner.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
 
+#include "core/decimal.h"
 #include "core/planners/algorithms.h"
 #include "core/planners/slack.h"
 #include "dreamddp/bound.h"
@@ -13,7 +15,6 @@
 namespace dreamddp {
 namespace {
 
-constexpr std::int64_t largest_period = 1'000'000;
 constexpr double largest_slack = 0.5;
 
 constexpr std::array<Planner, 10> all_planners{{
@@ -33,19 +34,19 @@ constexpr std::array<Planner, 10> all_planners{{
 }};
 
 void check_period(std::int64_t period, const char* field) {
-  if (period >= 1 && period <= largest_period) return;
+  if (period >= 1 && period <= longest_period) return;
   reject({.field = field,
           .value = std::to_string(period),
-          .allowed = "a whole number from 1 to " + std::to_string(largest_period),
+          .allowed = "a whole number from 1 to " + std::to_string(longest_period),
           .remedy = "Give the number of iterations in which every parameter is averaged once."});
 }
 
 void check_slack(double slack) {
   if (slack >= 0 && slack <= largest_slack) return;
   reject({.field = "slack",
-          .value = std::to_string(slack),
+          .value = shortest_text(slack),
           .allowed = "a fraction from 0 to 0.5",
-          .remedy = "0.01 leaves 1% of the compute time free in every window."});
+          .remedy = "Give 0.01 to leave 1% of the compute time free in every window."});
 }
 
 void check(const PlanOptions& options) {
@@ -67,13 +68,13 @@ void check(const PlanOptions& options) {
     reject({.field = "max_nodes",
             .value = std::to_string(options.search.max_nodes),
             .allowed = "a number of nodes of at least 1",
-            .remedy = "The first complete solution is always found."});
+            .remedy = "Give 1 for the first complete solution, more for better ones."});
   }
   if (options.search.max_seconds && !(*options.search.max_seconds >= 0)) {
     reject({.field = "max_seconds",
-            .value = std::to_string(*options.search.max_seconds),
+            .value = shortest_text(*options.search.max_seconds),
             .allowed = "a time of at least 0",
-            .remedy = "The first complete solution is always found."});
+            .remedy = "Give 0 for the first complete solution, or none for no limit."});
   }
 }
 
@@ -86,7 +87,7 @@ const Planner& find_planner(std::string_view name) {
   reject({.field = "planner",
           .value = "'" + std::string(name) + "'",
           .allowed = "one of " + known,
-          .remedy = "Names are in lower case."});
+          .remedy = "Take one of them, in lower case; 'balanced' is the default."});
 }
 
 }  // namespace
@@ -112,31 +113,38 @@ std::int64_t choose_period(const Profile& given, const Link& link, const PeriodO
   check_slack(options.slack);
   if (!(options.margin >= 0) || !std::isfinite(options.margin)) {
     reject({.field = "margin",
-            .value = std::to_string(options.margin),
+            .value = shortest_text(options.margin),
             .allowed = "a fraction of at least 0",
-            .remedy = "0.02 lets an iteration take 2% longer than its compute."});
+            .remedy = "Give 0.02 to let an iteration take 2% longer than its compute."});
   }
   const Profile profile = with_slack(given, options.slack);
   const std::vector<double> transfers = layer_transfer_seconds(profile, link);
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
-  const auto is_compute_bound = [&](std::int64_t period) {
-    return bound_seconds(
-               profile, transfers,
-               {.period = period, .latency_seconds = link.latency_seconds, .in_flight = link.in_flight}) <=
-           allowed_seconds;
+  const auto bound_with = [&](std::int64_t period, std::int64_t in_flight) {
+    return bound_seconds(profile, transfers,
+                         {.period = period, .latency_seconds = link.latency_seconds, .in_flight = in_flight});
   };
-  // The bound falls with H, so a binary search finds the smallest one. `high` is the answer so far.
-  std::int64_t low = 1;
+  // Note [Periods that are too short]
+  //
+  // With several ops in flight the bound is a maximum over terms max(0, t/H - cover) and (t - cover)/H with
+  // cover < 0, all of which fall with H: a binary search finds the smallest H. With one in flight it is also
+  // at least what a search for weights finds, perhaps better for one H than for the next, and so it need not
+  // fall. But it is never below the bound with several: what is too short for that one is too short. From
+  // there on every H is tried. Rounding may disturb the order of nearly equal terms, hence a little more is
+  // allowed at first.
+  const std::int64_t several = std::max<std::int64_t>(link.in_flight, 2);
+  std::int64_t period = 1;
   std::int64_t high = options.max_period;
-  while (low < high) {
-    const std::int64_t middle = low + (high - low) / 2;
-    if (is_compute_bound(middle)) {
+  while (period < high) {
+    const std::int64_t middle = period + (high - period) / 2;
+    if (bound_with(middle, several) <= allowed_seconds * (1 + 1e-12)) {
       high = middle;
     } else {
-      low = middle + 1;
+      period = middle + 1;
     }
   }
-  return high;
+  while (period < options.max_period && bound_with(period, link.in_flight) > allowed_seconds) ++period;
+  return period;
 }
 
 }  // namespace dreamddp

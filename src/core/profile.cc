@@ -23,7 +23,8 @@ void validate_names(const Profile& profile) {
     const std::string& name = profile.layers[l].name;
     if (name.empty() || !is_utf8(name) || name.find('\x7f') != std::string::npos) {
       reject({"layers[" + std::to_string(l) + "]: name", "\"" + name + "\"",
-              "a name of at least one character, in UTF-8, without U+007F", ""});
+              "a name of at least one character, in UTF-8, without U+007F",
+              "Name the layer after its module"});
     }
     const auto [other, is_new] = index_of.emplace(name, l);
     if (!is_new) {
@@ -42,7 +43,8 @@ void validate_last_read(const Profile& profile, std::size_t l) {
   const std::string where = layer_place(profile, l) + ": last_read";
   if (last_read.layer >= profile.layers.size()) {
     reject({where, "layer " + std::to_string(last_read.layer),
-            "a layer from 0 to " + std::to_string(profile.layers.size() - 1), ""});
+            "a layer from 0 to " + std::to_string(profile.layers.size() - 1),
+            "Give the layer whose backward reads it last"});
   }
   if (last_read.layer == l) {
     reject({where, "the backward of the layer itself", "the backward of another layer",
@@ -63,10 +65,11 @@ void validate_backward_order(const Profile& profile) {
   std::vector<bool> is_seen(order.size(), false);
   for (const std::size_t l : order) {
     if (l >= order.size()) {
-      reject({"backward_order", "layer " + std::to_string(l), allowed, ""});
+      reject({"backward_order", "layer " + std::to_string(l), allowed, "Leave it out for the reverse order"});
     }
     if (is_seen[l]) {
-      reject({"backward_order", layer_place(profile, l) + " twice", allowed, ""});
+      reject({"backward_order", layer_place(profile, l) + " twice", allowed,
+              "Leave it out for the reverse order"});
     }
     is_seen[l] = true;
   }
@@ -93,7 +96,7 @@ void validate(const Profile& profile) {
     }
     if (layer.num_bytes && *layer.num_bytes < 0) {
       reject({layer_place(profile, l) + ": num_bytes", std::to_string(*layer.num_bytes),
-              "a whole number of at least 0", ""});
+              "a whole number of at least 0", "Give 0 for a layer without parameters"});
     }
     validate_last_read(profile, l);
   }

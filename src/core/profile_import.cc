@@ -26,7 +26,8 @@ struct Measurements {
 Measurements read_measurements(std::string_view json, const std::string& file, bool nan_as_zero) {
   const JsonDocument document = read_json(json, file);
   if (!document.root.is_object()) {
-    reject({file, text_of(document.root), "an object of module names and seconds", ""});
+    reject({file, text_of(document.root), "an object of module names and seconds",
+            "Is it a file of another kind?"});
   }
   Measurements read{document.keys, {}, {}};
   for (const std::string& module : document.keys) {
@@ -134,7 +135,8 @@ void estimate_sizes(Profile& profile, const ProfileImport& options, std::vector<
 ImportedProfile import_public_profile(std::string_view backward_json, std::string_view sync_json,
                                       const ProfileImport& options) {
   if (!std::isfinite(options.forward_ratio) || options.forward_ratio < 0) {
-    reject({"forward_ratio", shortest_text(options.forward_ratio), "a finite number of at least 0", ""});
+    reject({"forward_ratio", shortest_text(options.forward_ratio), "a finite number of at least 0",
+            "Give 0.5 for a forward that takes half as long as the backward"});
   }
   const Measurements backward = read_measurements(backward_json, "backward.json", options.nan_as_zero);
   const Measurements sync = read_measurements(sync_json, "sync.json", options.nan_as_zero);

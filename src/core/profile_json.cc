@@ -36,7 +36,8 @@ struct TimeReader {
 std::size_t layer_of(const Json& name, const LayerIndex& index_of, const std::string& where) {
   const auto found = index_of.find(read_string(name, where));
   if (found == index_of.end()) {
-    reject({where, text_of(name), "the name of a layer of this profile", ""});
+    reject(
+        {where, text_of(name), "the name of a layer of this profile", "Correct the name, or add the layer"});
   }
   return found->second;
 }
@@ -50,7 +51,7 @@ LastRead read_last_read(const Json& value, const LayerIndex& index_of, const std
   }
   if (!value.is_object()) {
     reject({where, text_of(value), "\"backward\", \"forward\" or {\"backward\": \"name of another layer\"}",
-            ""});
+            "Leave it out for the layer's own backward"});
   }
   expect_object(value, where, {"backward"});
   return {LastReadKind::other_backward, layer_of(required(value, "backward", where), index_of, where)};

@@ -27,7 +27,7 @@ SyncScheduler::SyncScheduler(std::shared_ptr<const Plan> plan, const Profile& pr
       read_ended_(profile.layers.size(), never) {
   if (first_iteration < 0)
     reject({"first_iteration", std::to_string(first_iteration), "a whole number of at least 0",
-            "It counts the iterations before this one since training started."});
+            "Give the number of iterations trained before, 0 at the start"});
   if (plan_->ops.empty()) return;
   const std::int64_t place = first_iteration % plan_->period;
   const auto first =

@@ -66,7 +66,7 @@ void validate_span(const Span& span) {
       span.end_seconds < span.begin_seconds) {
     reject({"timeline: " + event_name(span),
             shortest_text(span.begin_seconds) + " to " + shortest_text(span.end_seconds) + " s",
-            "a finite span that does not end before it begins", ""});
+            "a finite span that does not end before it begins", "Correct its times, or leave the span out"});
   }
 }
 

@@ -143,11 +143,8 @@ int parse_time_exponent(std::string_view text, std::string_view field) {
       return unit.decimal;
     }
   }
-  reject({std::string(field), "\"" + std::string(text) + "\"", "\"s\", \"ms\" or \"us\"", ""});
-}
-
-double parse_time_unit(std::string_view text, std::string_view field) {
-  return scale_decimal(1, parse_time_exponent(text, field));
+  reject({std::string(field), "\"" + std::string(text) + "\"", "\"s\", \"ms\" or \"us\"",
+          "Write all times of the file in one of them"});
 }
 
 std::string format_seconds(double seconds) {

@@ -24,9 +24,8 @@ std::exception_ptr timeout_error(const EmulatedOp& op, const LinkBooking& bookin
       "timed out after " + std::to_string(op.timeout.count()) + " ms: over the emulated link of " +
       format_bytes_per_second(*link.bandwidth_bytes_per_second) + " this collective of " +
       format_num_bytes(static_cast<double>(booking.request.num_bytes)) + " ends " + format_seconds(needed) +
-      " after its launch, also as it waits for those before it. Raise the timeout of the process group, or "
-      "the "
-      "bandwidth"));
+      " after its launch, also as it waits for those before it. Raise the timeout of the process group, "
+      "or the bandwidth"));
 }
 
 }  // namespace

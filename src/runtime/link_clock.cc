@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/decimal.h"
 #include "dreamddp/error.h"
 
 namespace dreamddp {
@@ -26,11 +27,12 @@ std::uint64_t mix(std::uint64_t bits) {
 
 void validate(const EmulatedLinkOptions& options) {
   if (!options.link.bandwidth_bytes_per_second) {
-    reject({"bandwidth", "none", "a rate above 0", "An emulated link has a bandwidth of its own."});
+    reject({"bandwidth", "none", "a rate above 0", "Give the rate that the emulated link is to have"});
   }
   validate(options.link);
   if (!(options.jitter_seconds >= 0) || !std::isfinite(options.jitter_seconds)) {
-    reject({"jitter", std::to_string(options.jitter_seconds), "a time of at least 0", ""});
+    reject({"jitter", shortest_text(options.jitter_seconds), "a finite time of at least 0",
+            "Give 0 for a link without jitter"});
   }
 }
 

@@ -125,7 +125,6 @@ Profile public_profile(const std::string& run) {
 struct PublicCase {
   const char* run;
   std::int64_t period;
-  double worst_gap_with_latency;  ///< at 0.2 ms and one op in flight
 };
 
 class BalancedOnPublicProfiles : public ::testing::TestWithParam<PublicCase> {};
@@ -141,18 +140,16 @@ TEST_P(BalancedOnPublicProfiles, ReachesTheBoundWithoutLatency) {
 TEST_P(BalancedOnPublicProfiles, StaysNearTheBoundWithLatency) {
   const Profile profile = public_profile(GetParam().run);
   const Link link = with_latency(0.2e-3);
-  EXPECT_LT(simulate(balanced(profile, link, GetParam().period), profile, link).gap,
-            GetParam().worst_gap_with_latency);
+  EXPECT_LT(simulate(balanced(profile, link, GetParam().period), profile, link).gap, 0.01);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Runs, BalancedOnPublicProfiles,
-    ::testing::Values(PublicCase{"a6000-resnet18", 5, 0.01}, PublicCase{"a6000-resnet18", 10, 0.01},
-                      PublicCase{"a6000-resnet18", 20, 0.01}, PublicCase{"h100-llama", 5, 0.03},
-                      PublicCase{"h100-llama", 10, 0.11}, PublicCase{"h100-llama", 20, 0.02},
-                      PublicCase{"qwen2.5-7b-lora-16w-10gbit", 5, 0.001},
-                      PublicCase{"qwen2.5-7b-lora-16w-10gbit", 10, 0.001},
-                      PublicCase{"qwen2.5-7b-lora-16w-10gbit", 20, 0.001}));
+INSTANTIATE_TEST_SUITE_P(Runs, BalancedOnPublicProfiles,
+                         ::testing::Values(PublicCase{"a6000-resnet18", 5}, PublicCase{"a6000-resnet18", 10},
+                                           PublicCase{"a6000-resnet18", 20}, PublicCase{"h100-llama", 5},
+                                           PublicCase{"h100-llama", 10}, PublicCase{"h100-llama", 20},
+                                           PublicCase{"qwen2.5-7b-lora-16w-10gbit", 5},
+                                           PublicCase{"qwen2.5-7b-lora-16w-10gbit", 10},
+                                           PublicCase{"qwen2.5-7b-lora-16w-10gbit", 20}));
 
 /// A model of the same layers, as a profile file with times in another unit.
 std::string profile_file(const std::string& unit, const std::string& exponent) {

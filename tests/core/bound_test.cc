@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "core/expect_rejected.h"
 #include "core/small_plans.h"
 
 namespace dreamddp::testing {
@@ -96,6 +101,22 @@ TEST(Bound, CarriedTransfersAndLatenciesShareTheOpsInFlight) {
   EXPECT_EQ(bound_seconds(profile, {4, 4, 4}, options), 16);
   options.in_flight = 4;
   EXPECT_EQ(bound_seconds(profile, {4, 4, 4}, options), 12);
+}
+
+TEST(Bound, RejectsArgumentsOutOfRange) {
+  const Profile profile = uniform_profile(3);
+  const std::vector<double> transfers{1, 1, 1};
+  expect_rejected([&] { bound_seconds(profile, {1, 1}, {}); }, {"transfer_seconds: got 2 entries", "3"});
+  expect_rejected([&] { bound_seconds(profile, {1, 1, 1, 1}, {}); }, {"transfer_seconds: got 4 entries"});
+  for (const double bad : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    expect_rejected([&] { bound_seconds(profile, {1, bad, 1}, {}); }, {"layers[1]", "transfer_seconds"});
+    expect_rejected([&] { bound_seconds(profile, transfers, {.latency_seconds = bad}); },
+                    {"latency_seconds"});
+  }
+  for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-2}, longest_period + 1})
+    expect_rejected([&] { bound_seconds(profile, transfers, {.period = bad}); },
+                    {"period: got " + std::to_string(bad), "1 to 1000000"});
+  expect_rejected([&] { bound_seconds(profile, transfers, {.in_flight = 0}); }, {"in_flight: got 0"});
 }
 
 TEST(Bound, LayersWithoutParametersNeedNoTransfer) {

@@ -149,6 +149,30 @@ TEST(ChoosePeriod, IsTheFirstOfAllPeriodsThatTheBoundAllows) {
   }
 }
 
+TEST(ChoosePeriod, IsTheFirstOneAlsoWhereOpsHaveALatency) {
+  testing::Random random(5);
+  int num_between = 0;
+  for (int i = 0; i < 1000; ++i) {
+    SCOPED_TRACE("case " + std::to_string(i));
+    const Profile profile = testing::random_profile(random, {.max_layers = 12});
+    Link link;
+    link.latency_seconds = static_cast<double>(testing::random_integer(random, 1, 24)) / 16;
+    link.in_flight = testing::random_chance(random, 0.8) ? 1 : 2;
+    const double margin = static_cast<double>(testing::random_integer(random, 0, 8)) / 40;
+    const std::vector<double> transfers = layer_transfer_seconds(profile, link);
+    const auto is_compute_bound = [&](std::int64_t period) {
+      const BoundOptions options{
+          .period = period, .latency_seconds = link.latency_seconds, .in_flight = link.in_flight};
+      return bound_seconds(profile, transfers, options) <= (1 + margin) * compute_seconds(profile);
+    };
+    std::int64_t first = 1;
+    while (first < 40 && !is_compute_bound(first)) ++first;
+    ASSERT_EQ(choose_period(profile, link, {.margin = margin, .max_period = 40}), first);
+    num_between += first > 1 && first < 40 ? 1 : 0;
+  }
+  EXPECT_GT(num_between, 100);
+}
+
 TEST(ChoosePeriod, LeavesSlackFreeInEveryIteration) {
   // c has D + G = 6 s for its 6 s, and 1 s less with the slack.
   Profile profile = three_layers();

@@ -115,8 +115,10 @@ TEST(ParseProfile, GivesTheSameTimeInPlainNotation) {
 TEST(ParseProfile, RejectsAFileWithoutATimeUnit) {
   expect_rejected([] { parse_profile(with_root(", \"layers\": []")); },
                   {"profile: time_unit: got none", "\"ms\"", "State the unit"});
-  expect_rejected([] { parse_profile(with_root(", \"time_unit\": \"min\", \"layers\": []")); },
-                  {"profile: time_unit: got \"min\""});
+  for (const std::string bad : {"", "ns", "S", "min", "msec", "1ms"}) {
+    expect_rejected([&] { parse_profile(with_root(", \"time_unit\": \"" + bad + "\", \"layers\": []")); },
+                    {"profile: time_unit: got \"" + bad + "\"", "\"ms\""});
+  }
   expect_rejected([] { parse_profile(with_root(", \"time_unit\": null, \"layers\": []")); },
                   {"profile: time_unit: got null"});
 }
@@ -235,8 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "layers[1] 'a': name"},
         std::tuple{with_root(R"(, "time_unit": "s", "layers": [{"name": "a", "forwards": 1}])"),
                    "layers[0]: got the unknown key \"forwards\"; expected no other keys than name, forward, "
-                   "backward, "
-                   "num_bytes, transfer, last_read"},
+                   "backward, num_bytes, transfer, last_read"},
         std::tuple{with_root(R"(, "unit": "s")"), "profile: got the unknown key \"unit\""},
         std::tuple{with_root(R"(, "time_unit": "s", "layers": [{"name": "a", "forward": 1, "forward": 2}])"),
                    "the key \"forward\" twice"},

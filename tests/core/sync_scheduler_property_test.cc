@@ -1,6 +1,7 @@
 // Random plans, random training loops: what the scheduler guarantees, whatever the events.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -12,12 +13,14 @@ namespace dreamddp::testing {
 namespace {
 
 std::string to_text(const std::vector<TrainingEvent>& events) {
-  constexpr const char* names[] = {
-      "forward_begins", "forward_ends", "backward_ends",       "backward_finishes", "step_begins",
-      "step_ends",      "read_begins",  "accumulation_begins", "accumulation_ends", "finish"};
+  constexpr std::array names = {"iteration_begins",    "forward_begins",    "forward_ends", "backward_ends",
+                                "backward_finishes",   "step_begins",       "step_ends",    "read_begins",
+                                "accumulation_begins", "accumulation_ends", "finish"};
+  static_assert(names.size() == static_cast<std::size_t>(TrainingEventKind::finish) + 1);
   std::string text;
   for (const TrainingEvent& event : events)
-    text += std::string(names[static_cast<int>(event.kind)]) + " " + std::to_string(event.layer) + "\n";
+    text +=
+        std::string(names[static_cast<std::size_t>(event.kind)]) + " " + std::to_string(event.layer) + "\n";
   return text;
 }
 

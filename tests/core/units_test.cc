@@ -102,15 +102,6 @@ INSTANTIATE_TEST_SUITE_P(Units, BadRate,
                                            "1e-330bit/s", "10MB", "10mb/s", "10Mb/s", "10MB/sec", "10MB/s!",
                                            "fast", "1e308GB/s"));
 
-TEST(ParseTimeUnit, TakesTheUnitsOfAProfileFile) {
-  EXPECT_EQ(parse_time_unit("s", "u"), 1.0);
-  EXPECT_EQ(parse_time_unit("ms", "u"), 1e-3);
-  EXPECT_EQ(parse_time_unit("us", "u"), 1e-6);
-  for (const std::string bad : {"", "ns", "S", "min", "msec", "1ms"}) {
-    expect_rejected([&] { parse_time_unit(bad, "time_unit"); }, {"time_unit: got \"" + bad + "\"", "\"ms\""});
-  }
-}
-
 TEST(FormatSeconds, KeepsThreeToFourDigits) {
   EXPECT_EQ(format_seconds(0), "0 s");
   EXPECT_EQ(format_seconds(0.00125), "1.25 ms");

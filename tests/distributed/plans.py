@@ -32,6 +32,23 @@ def both_windows_plan(layers: Sequence[str], period: int) -> Plan:
     return Plan(planner="by hand", period=period, layers=layers, ops=ops)
 
 
+def forward_window_plan(layers: Sequence[str]) -> Plan:
+    """Period 1: every layer in an op of its own, from the step to its next forward."""
+    return Plan(
+        planner="by hand",
+        period=1,
+        layers=layers,
+        ops=[
+            Op(
+                [Segment(index)],
+                launch=Event(0, EventKind.after_step),
+                deadline=Event(1, EventKind.before_forward, index),
+            )
+            for index in range(len(layers))
+        ],
+    )
+
+
 def early_window_plan(layers: Sequence[str], early: str) -> Plan:
     """Period 1: `early` from the end of its forward, the others together in the backward window."""
     index = list(layers).index(early)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 
 from dreamddp import DreamDDP
 from tests.distributed.models import MODELS, batch_for, loss_of, mlp
-from tests.distributed.plans import both_windows_plan, early_window_plan
+from tests.distributed.plans import both_windows_plan, early_window_plan, forward_window_plan
 from tests.distributed.ranks import run_ranks
 
 State = dict[str, torch.Tensor]
@@ -137,31 +138,43 @@ def test_c5_no_sync_around_forward_backward_or_both(name: str) -> None:
         assert_equal(both[rank], backward[rank])
 
 
-def evaluate_between(rank: int) -> tuple[bool, State]:
-    """Evaluations read averaged parameters and do not move the place in the plan."""
+@dataclass
+class EvaluatedRun:
+    outputs: list[torch.Tensor]
+    """Of the same inputs, after every iteration."""
+    places: list[int]
+    state: State
+
+
+def evaluate_between(rank: int, evaluations: int) -> EvaluatedRun:
     torch.manual_seed(0)
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sync = DreamDDP(model, optimizer, plan=both_windows_plan(LAYERS, period=1))
-    equal = True
+    sync = DreamDDP(model, optimizer, plan=forward_window_plan(LAYERS))
+    run = EvaluatedRun([], [], {})
     for iteration in range(5):
         loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
         optimizer.step()
         optimizer.zero_grad()
         model.eval()
         with torch.no_grad():
-            for _ in range(2):
-                model(torch.ones(1, 8))
+            run.outputs += [model(torch.ones(1, 8)) for _ in range(evaluations)]
         model.train()
-        equal = equal and sync.iteration == iteration + 1
+        run.places.append(sync.iteration)
     sync._engine.finish()
-    return equal, model.state_dict()
+    run.state = model.state_dict()
+    return run
 
 
-def test_evaluations_do_not_advance_the_plan() -> None:
-    (first_equal, _), (second_equal, _) = run_ranks(evaluate_between, 2)
-    assert first_equal
-    assert second_equal
+def test_evaluations_read_averages_and_do_not_advance_the_plan() -> None:
+    first, second = run_ranks(evaluate_between, 2, 2)
+    assert first.places == second.places == [1, 2, 3, 4, 5]
+    assert len(first.outputs) == 10
+    for output, other in zip(first.outputs, second.outputs, strict=True):
+        assert torch.equal(output, other)
+    assert not torch.equal(first.outputs[0], first.outputs[-1])
+    for run, plain in zip((first, second), run_ranks(evaluate_between, 2, 0), strict=True):
+        assert_equal(run.state, plain.state)
 
 
 def save_while_attached(rank: int, path: str) -> bool:

@@ -79,9 +79,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def trainer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Stands in for the module that trains: `run_train` does what the test sets."""
-    module = ModuleType("dreamddp.trainer")
+def train(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Stands in for the module of `dreamddp train`: `run` does what the test sets."""
+    module = ModuleType("dreamddp.commands.train")
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--steps", type=int, default=3)
@@ -89,20 +89,17 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     def print_table(result: dict[str, object]) -> None:
         print(f"table of {result}")
 
-    for name in ("train", "profile"):
-        setattr(module, f"add_{name}_arguments", add_arguments)
-        setattr(module, f"run_{name}", lambda args: {"steps": args.steps})
-        setattr(module, f"print_{name}_table", print_table)
-        monkeypatch.delitem(sys.modules, f"dreamddp.commands.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, "dreamddp.trainer", module)
+    vars(module).update(
+        add_arguments=add_arguments, run=lambda args: {"steps": args.steps}, print_table=print_table
+    )
+    monkeypatch.setitem(sys.modules, "dreamddp.commands.train", module)
     return module
 
 
-@pytest.mark.parametrize("name", ["train", "profile"])
-def test_training_commands_call_the_trainer(name: str, trainer: ModuleType, command: RunCommand) -> None:
-    assert command(name, "--steps", 5, "--json").result == {"steps": 5}
-    assert command(name).out == "table of {'steps': 3}\n"
-    assert command(name, "--steps", "many").status == 2
+def test_a_result_is_printed_as_json_or_as_a_table(train: ModuleType, command: RunCommand) -> None:
+    assert command("train", "--steps", 5, "--json").result == {"steps": 5}
+    assert command("train").out == "table of {'steps': 3}\n"
+    assert command("train", "--steps", "many").status == 2
 
 
 @pytest.mark.parametrize(
@@ -120,12 +117,12 @@ def test_training_commands_call_the_trainer(name: str, trainer: ModuleType, comm
     ],
 )
 def test_errors_of_a_run(
-    error: Exception, status: int, message: str, trainer: ModuleType, command: RunCommand
+    error: Exception, status: int, message: str, train: ModuleType, command: RunCommand
 ) -> None:
     def fail(args: argparse.Namespace) -> None:
         raise error
 
-    vars(trainer)["run_train"] = fail
+    vars(train)["run"] = fail
     outcome = command("train", "--json")
     assert outcome.status == status
     assert outcome.out == ""

@@ -252,6 +252,27 @@ def test_modes_and_bounds() -> None:
     assert core.bound_seconds(profile, transfer, 1, mode=OpMode.held) == pytest.approx(7e-3, rel=1e-9)
 
 
+def test_layers_that_the_profile_lacks_are_refused() -> None:
+    plan, small = every_iteration(), Profile([Layer("a", num_bytes=4000)])
+    message = r"layer: got 1; expected an index below the number of layers, 1\. Count"
+    with pytest.raises(ValueError, match=message):
+        core.op_mode(plan.ops[0], small)
+    with pytest.raises(ValueError, match=message):
+        core.booked_bytes(plan, small)
+    with pytest.raises(ValueError, match="transfer_seconds: got 2 entries"):
+        core.bound_seconds(small, [1.0, 1.0], 1)
+
+
+def test_rejections_read_alike() -> None:
+    with pytest.raises(ValueError, match=r"^--lr: got -1; expected a rate above 0\. Give 0\.1\.$"):
+        core.reject("--lr", -1, "a rate above 0", "Give 0.1")
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    assert f'\nversion = "{dreamddp.__version__}"\n' in project.read_text()
+
+
 def test_ring_time_of_a_layer() -> None:
     link = Link(bandwidth_bytes_per_second=1e6, workers=4)
     # 2 * 3/4 * 4000 bytes at 1 MB/s

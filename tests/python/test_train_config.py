@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dreamddp.trainer import add_profile_arguments, add_train_arguments, run_profile, run_train, train_config
+from dreamddp.commands import profile, train
+from dreamddp.commands.train import train_config
 from dreamddp.training.config import EmulatedLink, TorchrunRank, TrainConfig
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -17,7 +18,7 @@ TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_P
 
 def parse(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_train_arguments(parser)
+    train.add_arguments(parser)
     return parser.parse_args(flags)
 
 
@@ -28,6 +29,7 @@ def test_defaults_are_three_planners_over_a_slow_emulated_link() -> None:
     assert config.workers == 2
     assert config.link == EmulatedLink(bandwidth_bytes_per_second=12.5e6, latency_seconds=1e-3)
     assert config.output.parent == Path("runs")
+    assert config == TrainConfig(link=config.link, output=config.output)
 
 
 def test_flags_reach_the_configuration() -> None:
@@ -53,12 +55,12 @@ def test_flags_reach_the_configuration() -> None:
     ("flags", "message"),
     [
         (["--steps", "0"], "--steps: got 0; expected a number of at least 1"),
-        (["--workers", "1"], "--workers: got 1; expected a number from 2 to 64. One worker"),
+        (["--workers", "1"], "--workers: got 1; expected a number from 2 to 64. Give 2 or more"),
         (["--workers", "65"], "--workers: got 65; expected a number from 2 to 64"),
         (["--batch-size", "0"], "--batch-size: got 0; expected a number of at least 1"),
         (["--seed", "-1"], "--seed: got -1; expected a number of at least 0"),
-        (["--period", "0"], "--period: got 0; expected a number of at least 1, or auto"),
-        (["--period", "often"], "--period: got 'often'; expected a whole number of at least 1, or auto"),
+        (["--period", "0"], "--period: got '0'; expected a whole number from 1 to 1000000, or auto"),
+        (["--period", "often"], "--period: got 'often'; expected a whole number from 1 to 1000000, or auto"),
         (["--bandwidth", "0"], "--bandwidth: got"),
         (["--bandwidth", "fast"], "--bandwidth: got"),
         (["--latency", "-1ms"], "--latency: got"),
@@ -67,7 +69,7 @@ def test_flags_reach_the_configuration() -> None:
         (["--learning-rate", "nan"], "--learning-rate: got nan; expected a number above 0"),
         (["--model", "gpt5"], "--model: got 'gpt5'; expected one of gpt2-tiny, "),
         (["--planners", ""], "--planners: got none; expected at least one planner"),
-        (["--planners", "ddp,magic"], "--planners: got 'magic'; expected names among ddp, "),
+        (["--planners", "ddp,magic"], "--planners: got 'magic'; expected one of ssgd, "),
         (["--planners", "ddp,ddp"], "--planners: got 'ddp' twice; expected each planner once"),
         (["--data", "no/such/path"], "--data: got no/such/path; expected a file or a folder that exists"),
     ],
@@ -78,7 +80,7 @@ def test_bad_flags_are_refused_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     args = parse("--model=mlp", *(f"{flags[0]}={value}" for value in flags[1:]))
     with pytest.raises(ValueError, match=re.escape(message)):
-        run_train(args)
+        train.run(args)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -129,6 +131,6 @@ def test_broken_torchrun_variables_are_named(changes: dict[str, Any], name: str)
 @pytest.mark.parametrize("flag", ["--workers=0", "--iterations=4", "--batch-size=0", "--model=none"])
 def test_profile_refuses_what_is_out_of_range(flag: str) -> None:
     parser = argparse.ArgumentParser()
-    add_profile_arguments(parser)
+    profile.add_arguments(parser)
     with pytest.raises(ValueError, match=f"{flag.partition('=')[0]}: got"):
-        run_profile(parser.parse_args([flag]))
+        profile.run(parser.parse_args([flag]))

@@ -46,9 +46,9 @@ def test_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: got no run"),
-        ('{"kind": "row"}\n', "line 1: got no run"),
-        ('{"kind": "run", "format": "dreamddp-run/9"}\n', "line 1: got no run"),
+        ("", "line 1: got something else; expected a run"),
+        ('{"kind": "row"}\n', "line 1: got something else; expected a run"),
+        ('{"kind": "run", "format": "dreamddp-run/9"}\n', "line 1: got something else; expected a run"),
         ('{"kind": "run", "format": "dreamddp-run/1"}\n{"a": }\n', "line 2, column 7"),
         ('{"kind": "run", "format": "dreamddp-run/1"}\n[1]\n', "line 2: got \\[1\\]"),
     ],

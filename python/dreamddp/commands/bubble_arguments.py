@@ -2,7 +2,7 @@
 
 import argparse
 
-from dreamddp._core import Profile
+from dreamddp._core import Profile, reject
 
 
 def add_bubble_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +23,14 @@ def drift_from(args: argparse.Namespace, profile: Profile) -> list[float]:
     if args.drift is None:
         return []
     if not args.fill_bubbles:
-        raise ValueError("--drift: got it without --fill-bubbles; expected both.")
+        reject("--drift", repr(args.drift), "it only with --fill-bubbles", "Add --fill-bubbles.")
     layers = {layer.name: index for index, layer in enumerate(profile.layers)}
     names = args.drift.split(",")
     drift = [0.0] * len(layers)
     for rank, name in enumerate(names):
         if name not in layers:
-            raise ValueError(f"--drift: got {name!r}; expected names of layers of the profile.")
+            reject(
+                "--drift", repr(name), "names of layers of the profile", "Take them from the profile file."
+            )
         drift[layers[name]] = max(drift[layers[name]], float(len(names) - rank))
     return drift

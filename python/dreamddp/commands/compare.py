@@ -6,16 +6,14 @@ import sys
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from dreamddp._core import Link, Profile, parse_bytes_per_second
+from dreamddp._core import Link, Profile, parse_bytes_per_second, reject
 from dreamddp.commands.compare_table import Advice, ComparisonResult, print_table
 from dreamddp.commands.link_arguments import add_link_arguments, link_from, link_with_bandwidth
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
-    check_planner,
     period_from,
     staging_bytes_from,
 )
-from dreamddp.commands.rows import Row, simulation_row
 from dreamddp.comparison import (
     Case,
     Choices,
@@ -26,6 +24,8 @@ from dreamddp.comparison import (
     default_planners,
     reference_planner,
 )
+from dreamddp.planner_names import check_planner
+from dreamddp.simulation_row import Row, simulation_row
 
 __all__ = ["add_arguments", "print_table", "run"]
 
@@ -93,7 +93,7 @@ def _advice(best: Case, reference: str) -> Advice:
 def _items(text: str, field: str) -> list[str]:
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise ValueError(f"{field}: got {text!r}; expected a list separated by commas, without gaps.")
+        reject(field, repr(text), "a list separated by commas, without gaps", "Remove the empty entries.")
     return list(dict.fromkeys(items))
 
 
@@ -108,7 +108,7 @@ def _links(args: argparse.Namespace) -> list[Link]:
     if args.bandwidths is None:
         return [link_from(args)]
     if args.bandwidth is not None:
-        raise ValueError("--bandwidths: got --bandwidth too; expected one of them.")
+        reject("--bandwidths", "--bandwidth too", "one of them", "List all rates in --bandwidths.")
     rates = [parse_bytes_per_second(item, "--bandwidths") for item in _items(args.bandwidths, "--bandwidths")]
     return [link_with_bandwidth(args, rate) for rate in dict.fromkeys(rates)]
 

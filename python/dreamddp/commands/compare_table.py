@@ -7,8 +7,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from dreamddp.commands.rows import Row, text_of
+from dreamddp.commands.rows import text_of
 from dreamddp.comparison import link_name
+from dreamddp.simulation_row import Row
 
 _COLUMNS = {
     "planner": "planner",

@@ -12,14 +12,14 @@ from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     add_slack_argument,
-    check_planner,
     period_from,
     ring_bytes,
     staging_bytes_from,
 )
 from dreamddp.commands.row_table import print_row
-from dreamddp.commands.rows import Row, simulation_row
 from dreamddp.commands.search_arguments import add_search_arguments, search_from
+from dreamddp.planner_names import check_planner
+from dreamddp.simulation_row import Row, simulation_row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,13 +8,12 @@ from dreamddp._core import (
     choose_period,
     default_staging_bytes,
     format_num_bytes,
+    longest_period,
     parse_num_bytes,
-    planners,
+    reject,
     training_slack,
 )
 from dreamddp.commands.whole_number import whole_number
-
-_LARGEST_PERIOD = 1_000_000
 
 
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,20 +54,22 @@ def ring_bytes(staging_bytes: int) -> int:
     return min(staging_bytes, default_staging_bytes)
 
 
-def check_planner(name: str, field: str) -> str:
-    known = [known for known, _ in planners()]
-    if name not in known:
-        raise ValueError(f"{field}: got {name!r}; expected one of {', '.join(known)}.")
-    return name
-
-
 def period_from(text: str, profile: Profile, link: Link, field: str, *, slack: float = 0.0) -> int:
     """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
+    given = parse_period(text, field)
+    return choose_period(profile, link, slack=slack) if given is None else given
+
+
+def parse_period(text: str, field: str) -> int | None:
+    """None for "auto". ValueError where it is no number of iterations."""
     if text == "auto":
-        return choose_period(profile, link, slack=slack)
+        return None
     period = int(text) if text.isdecimal() else 0
-    if not 1 <= period <= _LARGEST_PERIOD:
-        raise ValueError(
-            f"{field}: got {text!r}; expected a whole number from 1 to {_LARGEST_PERIOD}, or auto."
+    if not 1 <= period <= longest_period:
+        reject(
+            field,
+            repr(text),
+            f"a whole number from 1 to {longest_period}, or auto",
+            "Give the number of iterations in which every parameter is averaged once.",
         )
     return period

@@ -5,7 +5,7 @@ import argparse
 from dreamddp._core import Plan, Profile, simulate, simulate_timeline, to_chrome_trace, write_text_file
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.row_table import print_row
-from dreamddp.commands.rows import Row, simulation_row
+from dreamddp.simulation_row import Row, simulation_row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,19 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from dreamddp._core import planners
+from dreamddp._core import reject
+from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
+from dreamddp.planner_names import check_planner
 from dreamddp.training.models import MODELS
 
 MAX_WORKERS = 64
-MIN_ITERATIONS = 5
+PROFILE_ITERATIONS = 15
+"""How many iterations of a model are run to measure it."""
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-def reject(flag: str, value: object, allowed: str, remedy: str = "") -> NoReturn:
-    """Raises ValueError with the text `<flag>: got <value>; expected <allowed>. <remedy>`."""
-    raise ValueError(f"{flag}: got {value}; expected {allowed}." + (f" {remedy}" if remedy else ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +73,9 @@ def _variable(environment: Mapping[str, str], name: str, lowest: int, highest: i
     try:
         value = int(text)
     except ValueError:
-        reject(f"environment variable {name}", repr(text), allowed, "torchrun sets it.")
+        reject(f"environment variable {name}", repr(text), allowed, "Start with torchrun, which sets it.")
     if value < lowest or (highest is not None and value > highest):
-        reject(f"environment variable {name}", value, allowed, "torchrun sets it.")
+        reject(f"environment variable {name}", value, allowed, "Start with torchrun, which sets it.")
     return value
 
 
@@ -104,7 +101,7 @@ class TrainConfig:
     """Sequences per rank and step; at least 1."""
     seed: int = 0
     """Of the initial weights and of the batches; at least 0."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-3
     """Of AdamW; above 0."""
     output: Path
     """The run folder."""
@@ -112,16 +109,20 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_model(self.model)
         if not 2 <= self.workers <= MAX_WORKERS:
-            remedy = "One worker has nobody to average with." if self.workers == 1 else ""
-            reject("--workers", self.workers, f"a number from 2 to {MAX_WORKERS}", remedy)
+            reject(
+                "--workers",
+                self.workers,
+                f"a number from 2 to {MAX_WORKERS}",
+                "Give 2 or more: one worker has nobody to average with.",
+            )
         check_planners(self.planners)
         if self.period is not None and self.period < 1:
-            reject("--period", self.period, "a number of at least 1, or auto")
+            reject("--period", self.period, "a number of at least 1, or auto", "Give auto to have it chosen.")
         if self.steps < 1:
-            reject("--steps", self.steps, "a number of at least 1")
+            reject("--steps", self.steps, "a number of at least 1", "Give 100 for a short run.")
         check_batch(self.batch_size, self.seed)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            reject("--learning-rate", self.learning_rate, "a number above 0")
+            reject("--learning-rate", self.learning_rate, "a number above 0", "Give a rate such as 1e-3.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +137,8 @@ class ProfileConfig:
     """Ranks that run at the same time; at least 1. The slowest one counts, layer by layer."""
     real_link: bool = False
     """Whether torchrun started the ranks: then the link between them is measured too."""
-    iterations: int = 15
-    """How many are run; at least 5, as the first ones are cold and do not count."""
+    iterations: int = PROFILE_ITERATIONS
+    """How many are run; at least MIN_ITERATIONS, as the first ones are cold and do not count."""
     batch_size: int = 4
     """Sequences per rank and iteration; at least 1."""
     seed: int = 0
@@ -146,13 +147,15 @@ class ProfileConfig:
     def __post_init__(self) -> None:
         check_model(self.model)
         if not 1 <= self.workers <= MAX_WORKERS:
-            reject("--workers", self.workers, f"a number from 1 to {MAX_WORKERS}")
+            reject(
+                "--workers", self.workers, f"a number from 1 to {MAX_WORKERS}", "Give 1 for a model alone."
+            )
         if self.iterations < MIN_ITERATIONS:
             reject(
                 "--iterations",
                 self.iterations,
                 f"a number of at least {MIN_ITERATIONS}",
-                "The first ones are cold and do not count.",
+                f"Run more: the first {COLD_ITERATIONS} are cold and do not count.",
             )
         check_batch(self.batch_size, self.seed)
 
@@ -160,24 +163,22 @@ class ProfileConfig:
 def check_model(name: str) -> None:
     """Raises ValueError where there is no model of that name."""
     if name not in MODELS:
-        reject("--model", repr(name), f"one of {', '.join(MODELS)}")
+        reject("--model", repr(name), f"one of {', '.join(MODELS)}", "Take one of them.")
 
 
 def check_batch(batch_size: int, seed: int) -> None:
     """Raises ValueError where the batch size or the seed is out of range."""
     if batch_size < 1:
-        reject("--batch-size", batch_size, "a number of at least 1")
+        reject("--batch-size", batch_size, "a number of at least 1", "Give 1 for the smallest batch.")
     if seed < 0:
-        reject("--seed", seed, "a number of at least 0")
+        reject("--seed", seed, "a number of at least 0", "Give 0 for the default.")
 
 
 def check_planners(names: tuple[str, ...]) -> None:
     """Raises ValueError where there are none, one is unknown, or one is given twice."""
-    known = ["ddp", *(name for name, _ in planners() if name != "ddp")]
     if not names:
         reject("--planners", "none", "at least one planner", "Give names such as ddp,local-sgd,balanced.")
     for name in names:
-        if name not in known:
-            reject("--planners", repr(name), f"names among {', '.join(known)}")
+        check_planner(name, "--planners")
         if names.count(name) > 1:
             reject("--planners", f"{name!r} twice", "each planner once", "Leave one of them out.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dreamddp._core import reject
 from dreamddp.training.text import HELD_OUT_PARTS, min_text_bytes
 
 HELD_OUT_WINDOWS = 64
@@ -53,7 +54,7 @@ def make_batches(text: bytes, *, window_bytes: int, batch_size: int, seed: int) 
     Raises ValueError where the text is shorter than min_text_bytes().
     """
     if len(text) < min_text_bytes(window_bytes):
-        raise ValueError(f"text: got {len(text)} bytes; expected at least {min_text_bytes(window_bytes)}.")
+        reject("text", f"{len(text)} bytes", f"at least {min_text_bytes(window_bytes)}", "Give more text.")
     whole = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     split = len(text) - len(text) // HELD_OUT_PARTS
     return Batches(whole[:split], whole[split:], window_bytes, batch_size, seed)

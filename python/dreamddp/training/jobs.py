@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from dreamddp.training.config import ProfileConfig, TrainConfig
 from dreamddp.training.launcher import RankContext
 
+TIMEOUT_SECONDS = 240.0
+"""How long a collective may take, beside what an emulated link adds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dreamddp._core import (
     Link,
@@ -29,26 +28,6 @@ class Prediction:
     simulation: Simulation
     timeline: list[Span]
     """The spans of one simulated period."""
-
-    def to_record(self) -> dict[str, Any]:
-        """The `plan` record of the run."""
-        simulation = self.simulation
-        return {
-            "kind": "plan",
-            "planner": self.planner,
-            "period": self.plan.period,
-            "num_ops": len(self.plan.ops),
-            "ops_per_iteration": simulation.ops_per_iteration,
-            "bytes_per_iteration": simulation.bytes_per_iteration,
-            "predicted_seconds": simulation.iteration_seconds,
-            "compute_seconds": simulation.compute_seconds,
-            "link_seconds": simulation.link_seconds,
-            "exposed_seconds": simulation.exposed_seconds,
-            "limit_seconds": simulation.limit_seconds,
-            "bound_seconds": simulation.bound_seconds,
-            "gap": simulation.gap,
-            "staging_bytes": simulation.staging_bytes,
-        }
 
 
 def predict(planners: Sequence[str], profile: Profile, link: Link, period: int | None) -> list[Prediction]:

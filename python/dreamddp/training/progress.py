@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from dreamddp._core import format_seconds
 from dreamddp.report_text import link_text
-from dreamddp.training.tables import prediction_table
+from dreamddp.training.prediction_table import prediction_table
 
 LINE_SECONDS = 15.0
 

@@ -22,10 +22,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dreamddp._core import reject
+
 RECORD_FORMAT = "dreamddp-run/1"
 RECORD_NAME = "record.jsonl"
 
 Record = dict[str, Any]
+
+_REMEDY = "Give the folder that a run of dreamddp train has written."
 
 
 class RecordWriter:
@@ -37,7 +41,7 @@ class RecordWriter:
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends one record. Raises ValueError where it has no kind, OSError where the disk is full."""
         if not isinstance(record.get("kind"), str):
-            raise ValueError(f"record: got {dict(record)!r}; expected an object with a kind.")
+            reject("record", repr(dict(record)), "an object with a kind", "Add the kind.")
         self._file.write(json.dumps(finite_or_none(dict(record)), allow_nan=False) + "\n")
         self._file.flush()
 
@@ -73,15 +77,17 @@ def read_record(path: Path) -> list[Record]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: got {error}; expected the record of a run.") from error
+    except OSError as error:
+        reject(str(path), (error.strerror or str(error)).lower(), "the record of a run", _REMEDY)
+    except UnicodeDecodeError:
+        reject(str(path), "text that is not UTF-8", "the record of a run", _REMEDY)
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             break
         records.append(_parse_line(path, number, line))
     if not records or records[0]["kind"] != "run" or records[0].get("format") != RECORD_FORMAT:
-        raise ValueError(f"{path}, line 1: got no run in the format {RECORD_FORMAT}; expected one.")
+        reject(f"{path}, line 1", "something else", f"a run in the format {RECORD_FORMAT}", _REMEDY)
     return records
 
 
@@ -89,9 +95,15 @@ def _parse_line(path: Path, number: int, line: str) -> Record:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {number}, column {error.colno}: {error.msg}.") from error
+        place = f"{path}, line {number}, column {error.colno}"
+        reject(place, f"a syntax error ({error.msg})", "a JSON object", "Remove the line, or train again.")
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
-        raise ValueError(f"{path}, line {number}: got {line.strip()[:60]}; expected an object with a kind.")
+        reject(
+            f"{path}, line {number}",
+            line.strip()[:60],
+            "an object with a kind",
+            "Remove the line, or train again.",
+        )
     return record
 
 

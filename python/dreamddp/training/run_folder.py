@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any
 
 import dreamddp
-from dreamddp.training.config import TrainConfig, reject
+from dreamddp._core import reject
+from dreamddp.training.config import TrainConfig
 from dreamddp.training.record import RECORD_FORMAT, RECORD_NAME, RecordWriter, of_kind, read_record
 from dreamddp.training.spans import make_trace, span_of
 

@@ -6,7 +6,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from dreamddp.training.config import reject
+from dreamddp._core import reject
 
 MAX_TEXT_BYTES = 8 << 20
 # One part in so many, the last one, is held out.
@@ -22,13 +22,18 @@ def read_text(data: Path | None, *, min_bytes: int) -> bytes:
     """
     root = data if data is not None else Path(sysconfig.get_path("stdlib"))
     if not root.exists():
-        reject("--data", str(root), "a file or a folder that exists")
+        reject("--data", str(root), "a file or a folder that exists", "Correct the path.")
     try:
         text = _read_files(_files(root, ".py" if data is None else ""))
     except OSError as error:
-        reject("--data", str(root), "files that can be read", str(error))
+        reject("--data", str(root), "files that can be read", f"{error}.")
     if len(text) < min_bytes:
-        reject("--data", f"{root} with {len(text)} bytes", f"at least {min_bytes} bytes of text")
+        reject(
+            "--data",
+            f"{root} with {len(text)} bytes",
+            f"at least {min_bytes} bytes of text",
+            "Give more text.",
+        )
     return text
 
 

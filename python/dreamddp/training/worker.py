@@ -12,7 +12,8 @@ from torch import nn
 
 from dreamddp._core import Link, Profile
 from dreamddp.profiling import measure_link, measure_profile
-from dreamddp.training.config import EmulatedLink
+from dreamddp.simulation_row import simulation_row
+from dreamddp.training.config import PROFILE_ITERATIONS, EmulatedLink
 from dreamddp.training.data import Batches, make_batches
 from dreamddp.training.jobs import ProfileJob, TrainJob
 from dreamddp.training.launcher import RankContext
@@ -21,9 +22,6 @@ from dreamddp.training.models import MODELS, build_model
 from dreamddp.training.planner_run import make_optimizer, run_planner
 from dreamddp.training.predict import Prediction, predict
 from dreamddp.training.rows import PlannerResult, make_rows
-
-# The first ones are cold and do not count.
-PROFILE_ITERATIONS = 15
 
 
 def train(context: RankContext, job: TrainJob) -> None:
@@ -127,7 +125,7 @@ def _emit_predictions(
     context.emit(_link_record(link, emulated=emulated))
     for prediction in predictions:
         name = f"plan-{prediction.planner}.json"
-        context.emit(prediction.to_record())
+        context.emit({"kind": "plan", **simulation_row(prediction.plan, prediction.simulation)})
         context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
 
 
