@@ -38,7 +38,8 @@ def main() -> None:
                 rows.append(measure(num_layers, period, latency_seconds))
                 print(
                     f"L = {num_layers}, H = {period}, {latency_seconds * 1e3:.1f} ms: "
-                    f"{rows[-1]['planning_seconds'] * 1e3:.2f} ms, {rows[-1]['memory_bytes'] / 2**20:.1f} MiB",
+                    f"{rows[-1]['planning_seconds'] * 1e3:.2f} ms, "
+                    f"{rows[-1]['memory_bytes'] / 2**20:.1f} MiB",
                     flush=True,
                 )
     print(write_result("planning_growth", {"rows": rows}))
