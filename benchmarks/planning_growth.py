@@ -2,7 +2,7 @@
 
     python -m benchmarks.planning_growth [--picture planning_growth.png]
 
-Memory is by how much the peak of a fresh process grows while it plans; below some 100 KiB it shows nothing. The
+Memory is by how much the peak of a fresh process grows while it plans. The
 picture needs the package kaleido and a Chrome or Chromium.
 """
 
