@@ -73,7 +73,9 @@ def test_all_planners_start_from_the_same_weights_and_batches(run: tuple[Path, d
     output, _ = run
     steps = of_kind(read_record(output / "record.jsonl"), "step")
     assert len({step["loss"] for step in of_kind(steps, "step", step=0)}) == 1
-    assert len({step["loss"] for step in of_kind(steps, "step", step=5)}) == 3
+    # What `balanced` plans depends on the measured times: on a fast machine it is what `local-sgd` plans.
+    last = {step["planner"]: step["loss"] for step in of_kind(steps, "step", step=5)}
+    assert last["ddp"] != last["local-sgd"]
 
 
 def test_record_has_every_kind(run: tuple[Path, dict[str, Any]]) -> None:
