@@ -59,8 +59,8 @@ class Engine:
         """Carries out a plan (JSON) for a profile (JSON) from now on.
 
         Blocks while ops of the plan before end, without the GIL. Raises ValueError for a plan that is not
-        valid for the profile, names parameters that the engine does not have or needs what it cannot do,
-        and SyncError where an op fails.
+        valid for the profile, a profile that lacks layers of the model and a plan of gradients, and SyncError
+        where an op fails.
         """
     def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]:
         """A module's forward pre-hook: blocks until the layers may be read, without the GIL.
@@ -75,7 +75,7 @@ class Engine:
     def forward_starts(self) -> None:
         """The model's forward begins, with gradients. Blocks for what it needs; raises SyncError."""
     def forward_finishes(self) -> None:
-        """The model's forward has ended. Never blocks; raises SyncError after a failed op."""
+        """The model's forward has ended. Never blocks."""
     def reader_backward_ends(self, layer: int) -> None:
         """The backward of a layer that reads another one's tensor has ended.
 

@@ -1,8 +1,10 @@
 #include "runtime/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
@@ -25,7 +27,10 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
 
 Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::ProcessGroup> group,
                EngineOptions options)
-    : layers_(std::move(layers)), group_(std::move(group)), options_(options), recorder_(group_->getRank()) {
+    : layers_(std::move(layers)),
+      group_(std::move(group)),
+      options_(options),
+      recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
   }
@@ -33,7 +38,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
   missing_.assign(layers_.size(), 0);
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() { close(); }
 
 void Engine::attach() {
   const std::weak_ptr<Engine> weak = weak_from_this();
@@ -51,18 +56,27 @@ void Engine::close() {
   const Lock lock(mutex_);
   scheduler_.reset();
   lane_.reset();
+  pending_waits_.clear();
 }
 
-std::unique_ptr<Lane> Engine::make_lane(const std::vector<std::vector<TensorSlice>>& ops,
+std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
                                         std::function<std::string(const Chunk&)> describe,
                                         LaneOptions options) const {
+  options.timeout = options_.timeout;
+  options.is_late = [rank = group_->getRank(), describe](const Lateness& late) -> std::optional<std::string> {
+    if (!late.has_timed_out) {
+      TORCH_WARN("dreamddp: rank ", rank, " has been ", describe(late.chunk), " for ", late.elapsed.count(),
+                 " s, half of the timeout: a peer is late");
+    }
+    return std::nullopt;  // the reduction has the same timeout, and fails by itself
+  };
   TransportOptions transport{.staging_bytes = options_.staging_bytes,
                              .num_slots = options_.num_slots,
                              .timeout = options_.timeout,
                              .describe = std::move(describe)};
   options.num_slots = options_.num_slots;
-  return std::make_unique<Lane>(std::make_unique<TorchTransport>(ops, group_, std::move(transport)),
-                                std::move(options));
+  return std::make_unique<Lane>(
+      std::make_unique<TorchTransport>(std::move(ops), group_, std::move(transport)), std::move(options));
 }
 
 void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration,
@@ -76,15 +90,16 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   running_ = running;
   scheduler_ = std::make_unique<SyncScheduler>(std::shared_ptr<const Plan>(running, &running->plan), profile,
                                                first_iteration);
-  recorder_.set_plan(plan.layers, running->labels);
+  recorder_->set_plan(plan.layers, running->labels);
   LaneOptions options;
-  options.op_begins = [this](std::int64_t /*sequence*/, std::size_t op) { recorder_.op_begins(op); };
-  options.op_ends = [this, running](std::int64_t sequence, std::size_t op) {
-    recorder_.op_ends(op, running->iteration_of(sequence));
+  options.op_begins = [recorder = recorder_](std::int64_t /*sequence*/, std::size_t op) {
+    recorder->op_begins(op);
+  };
+  options.op_ends = [recorder = recorder_, running](std::int64_t sequence, std::size_t op) {
+    recorder->op_ends(op, running->iteration_of(sequence));
   };
   lane_ = make_lane(
-      running->slices, [running](const Chunk& chunk) { return running->describe(chunk); },
-      std::move(options));
+      running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
   if (after_backward) {
     backward_ended_ = true;
     carry_out(scheduler_->backward_finishes());
@@ -95,14 +110,17 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
   for (const Action& action : actions) {
     switch (action.kind) {
       case ActionKind::launch:
-        recorder_.op_is_launched(running_->op_bytes[action.run.op]);
+        // What is kept back must have been written before the same coordinates are packed again.
+        if (running_->keeps_back) wait_for_pending();
+        recorder_->op_is_launched(running_->op_bytes[action.run.op]);
         lane_->launch(action.run.sequence, action.run.op);
         break;
       case ActionKind::wait:
         pending_waits_.push_back(action.run.sequence);
         break;
       case ActionKind::release:
-        throw std::logic_error("a result was released, but all ops are in place");
+        lane_->release(action.run.sequence);
+        break;
     }
   }
 }
@@ -135,9 +153,9 @@ bool Engine::forward_begins(std::span<const std::size_t> layers) {
     }
     return !pending_waits_.empty();
   }
-  recorder_.set_iteration(scheduler_->iteration());
+  recorder_->set_iteration(scheduler_->iteration());
   for (const std::size_t layer : layers) {
-    recorder_.layer_is_read(layer);
+    recorder_->layer_is_read(layer);
     carry_out(scheduler_->forward_begins(layer));
   }
   return !pending_waits_.empty();
@@ -162,7 +180,7 @@ void Engine::forward_ends(std::span<const std::size_t> layers) {
 void Engine::forward_finishes() {
   const Lock lock(mutex_);
   if (scheduler_ && at::GradMode::is_enabled()) {
-    recorder_.forward_ends();
+    recorder_->forward_ends();
   }
 }
 
@@ -219,7 +237,7 @@ void Engine::on_gradient(std::size_t parameter) {
     return;
   }
   const std::size_t plan_layer = running_->plan_layer[layer];
-  recorder_.layer_backward_ends(plan_layer);
+  recorder_->layer_backward_ends(plan_layer);
   carry_out(scheduler_->backward_ends(plan_layer));
 }
 
@@ -228,7 +246,7 @@ void Engine::reader_backward_ends(std::size_t layer) {
   if (!scheduler_ || is_accumulating() || backward_ended_) {
     return;
   }
-  recorder_.layer_backward_ends(layer);
+  recorder_->layer_backward_ends(layer);
   carry_out(scheduler_->backward_ends(layer));
 }
 
@@ -251,7 +269,7 @@ bool Engine::step_begins() {
   if (!scheduler_) {
     return false;
   }
-  recorder_.step_begins();
+  recorder_->step_begins();
   carry_out(scheduler_->step_begins());
   return !pending_waits_.empty();
 }
@@ -261,7 +279,7 @@ void Engine::step_ends() {
   if (!scheduler_) {
     return;
   }
-  recorder_.step_ends(backward_ended_);
+  recorder_->step_ends(backward_ended_);
   carry_out(scheduler_->step_ends());
   if (backward_ended_) {
     backward_ended_ = false;
@@ -281,16 +299,26 @@ bool Engine::finish() {
 
 void Engine::wait() {
   std::vector<std::int64_t> waits;
+  std::shared_ptr<Lane> lane;
   {
     const Lock lock(mutex_);
     waits.swap(pending_waits_);
-    recorder_.wait_begins();
+    lane = lane_;
+    recorder_->wait_begins();
   }
   for (const std::int64_t sequence : waits) {
-    lane_->wait(sequence);
+    lane->wait(sequence);
   }
   const Lock lock(mutex_);
-  recorder_.wait_ends();
+  recorder_->wait_ends();
+}
+
+/// Like wait(), with the mutex held: the lane does not need it.
+void Engine::wait_for_pending() {
+  if (pending_waits_.empty()) return;
+  recorder_->wait_begins();
+  for (const std::int64_t sequence : std::exchange(pending_waits_, {})) lane_->wait(sequence);
+  recorder_->wait_ends();
 }
 
 void Engine::average(const std::vector<at::Tensor>& tensors) {
@@ -299,8 +327,9 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
     const auto part = segment_slices({"", {tensor}}, 0, 1);
     slices.insert(slices.end(), part.begin(), part.end());
   }
-  const auto lane = make_lane(
-      {slices}, [](const Chunk& /*chunk*/) { return std::string("averaging the whole model"); }, {});
+  const auto lane =
+      make_lane({{.slices = slices}},
+                [](const Chunk& /*chunk*/) { return std::string("averaging the whole model"); }, {});
   lane->launch(0, 0);
   lane->wait(0);
 }
@@ -322,29 +351,29 @@ bool Engine::awaits_step() const {
 
 void Engine::set_sampling(bool active) {
   const Lock lock(mutex_);
-  recorder_.set_sampling(active);
+  recorder_->set_sampling(active);
 }
 
 std::vector<IterationTimes> Engine::take_samples() {
   const Lock lock(mutex_);
-  return recorder_.take_samples();
+  return recorder_->take_samples();
 }
 
 void Engine::record(std::int64_t num_iterations) {
   const Lock lock(mutex_);
-  recorder_.record(num_iterations);
+  recorder_->record(num_iterations);
 }
 
-std::vector<Span> Engine::spans() const { return recorder_.spans(); }
+std::vector<Span> Engine::spans() const { return recorder_->spans(); }
 
 TrainingStatistics Engine::statistics() const {
   const Lock lock(mutex_);
-  return recorder_.statistics();
+  return recorder_->statistics();
 }
 
 void Engine::reset_statistics() {
   const Lock lock(mutex_);
-  recorder_.reset_statistics();
+  recorder_->reset_statistics();
 }
 
 }  // namespace dreamddp

@@ -20,6 +20,7 @@
 #include "runtime/lane.h"
 #include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
+#include "runtime/torch_transport.h"
 #include "runtime/training_recorder.h"
 
 namespace c10d {
@@ -63,8 +64,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
   ///   its ops that come before the step are launched now. Else the next event is that iteration's first
   ///   read.
-  /// @throws std::invalid_argument for a plan that is not valid for the profile, names parameters that
-  ///   the engine does not have, or needs what this executor cannot do
+  /// @throws std::invalid_argument for a plan that is not valid for the profile, a profile that lacks layers
+  ///   of the model, and a plan of gradients
+  /// @throws SyncError where an op of the plan before fails
   void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward);
 
   /// The model's forward begins (with gradients enabled), before any layer's.
@@ -87,6 +89,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops
   /// in flight.
+  /// @throws SyncError
   void average(const std::vector<at::Tensor>& tensors);
 
   /// Inside no_sync(): backwards are not the last of their iteration. A forward inside makes its backward one
@@ -116,7 +119,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void on_backward_end();
   void begin_backward();
   void carry_out(const SyncScheduler::Actions& actions);
-  std::unique_ptr<Lane> make_lane(const std::vector<std::vector<TensorSlice>>& ops,
+  void wait_for_pending();
+  std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
                                   std::function<std::string(const Chunk&)> describe,
                                   LaneOptions options) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
@@ -130,7 +134,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<GradientHooks> hooks_;
   std::shared_ptr<const RunningPlan> running_;
   std::unique_ptr<SyncScheduler> scheduler_;
-  std::unique_ptr<Lane> lane_;
+  std::shared_ptr<Lane> lane_;  // wait() keeps it without the mutex
   std::vector<std::int64_t> pending_waits_;
 
   // The backward that is running.
@@ -152,7 +156,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
 
-  TrainingRecorder recorder_;  // guarded by mutex_, but for what the lane calls
+  // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.
+  const std::shared_ptr<TrainingRecorder> recorder_;
 };
 
 }  // namespace dreamddp

@@ -17,17 +17,15 @@ std::string name_layers(const Op& op, const Plan& plan) {
   return text;
 }
 
-void reject_unsupported(const Plan& plan, const Profile& profile) {
-  const EventOrder order(profile);
+void reject_unsupported(const Plan& plan) {
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    if (op.quantity != Quantity::parameters || op_mode(op, order) != OpMode::in_place) {
-      reject({.field = "ops[" + std::to_string(i) + "] of layer " + name_layers(op, plan),
-              .value = op.quantity == Quantity::gradients ? "gradients" : "a held or carried average",
-              .allowed = "parameters, averaged in place",
-              .remedy =
-                  "Take a plan of `balanced`, `local-sgd` or `equal-count`; others can only be simulated."});
-    }
+    if (plan.ops[i].quantity == Quantity::parameters) continue;
+    reject(
+        {.field = "ops[" + std::to_string(i) + "] of layer " + name_layers(plan.ops[i], plan),
+         .value = "gradients",
+         .allowed = "parameters",
+         .remedy =
+             "Take a planner of parameters, such as `balanced`; plans of gradients can only be simulated."});
   }
 }
 
@@ -69,7 +67,7 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
                                                      const std::vector<LayerParameters>& layers,
                                                      std::int64_t first_iteration) {
   validate(plan, profile);
-  reject_unsupported(plan, profile);
+  reject_unsupported(plan);
   auto running = std::make_shared<RunningPlan>();
   running->plan = plan;
   running->plan_layer = find_layers(profile, layers);
@@ -77,6 +75,7 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
   for (std::size_t i = 0; i < layers.size(); ++i) {
     parameters_of[running->plan_layer[i]] = &layers[i];
   }
+  const EventOrder order(profile);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     std::vector<TensorSlice> slices;
     for (const Segment& segment : plan.ops[i].segments) {
@@ -86,7 +85,9 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
       }
     }
     running->op_bytes.push_back(num_bytes(slices));
-    running->slices.push_back(std::move(slices));
+    const OpMode mode = op_mode(plan.ops[i], order);
+    running->keeps_back |= mode != OpMode::in_place;
+    running->ops.push_back({std::move(slices), mode});
     running->labels.push_back("op " + std::to_string(i) + ": " + name_layers(plan.ops[i], plan));
   }
   const std::int64_t place = first_iteration % plan.period;

@@ -11,18 +11,20 @@
 #include "dreamddp/profile.h"
 #include "runtime/lane.h"
 #include "runtime/tensor_slices.h"
+#include "runtime/torch_transport.h"
 
 namespace dreamddp {
 
 /// Immutable once made; safe to read from many threads.
 struct RunningPlan {
   Plan plan;
-  std::vector<std::size_t> plan_layer;           ///< of each of the model's layers, its index in the plan
-  std::vector<std::vector<TensorSlice>> slices;  ///< of each op
-  std::vector<std::int64_t> op_bytes;            ///< of each op
-  std::vector<std::string> labels;               ///< of each op: "op 3: 'h.2' and 1 more"
-  std::size_t first_op = 0;                      ///< the op that is launched first
-  std::int64_t first_period_begin = 0;           ///< the iteration at which that op's period begins
+  std::vector<std::size_t> plan_layer;  ///< of each of the model's layers, its index in the plan
+  std::vector<TransportOp> ops;         ///< of each op, what it averages
+  bool keeps_back = false;              ///< whether there are held or carried ops
+  std::vector<std::int64_t> op_bytes;   ///< of each op
+  std::vector<std::string> labels;      ///< of each op: "op 3: 'h.2' and 1 more"
+  std::size_t first_op = 0;             ///< the op that is launched first
+  std::int64_t first_period_begin = 0;  ///< the iteration at which that op's period begins
 
   /// The iteration, counted from the start of training, in which the op with this sequence number is
   /// launched.

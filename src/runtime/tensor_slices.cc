@@ -132,26 +132,36 @@ std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSl
   return chunks;
 }
 
-void pack(const std::vector<TensorSlice>& slices, const at::Tensor& buffer) {
+namespace {
+
+/// Calls `visit` for the parts of the slices, each with a view of its place in the buffer.
+template <typename Visit>
+void visit_with_buffer(const std::vector<TensorSlice>& slices, const at::Tensor& buffer, const Visit& visit) {
   const at::NoGradGuard no_grad;
   std::int64_t offset = 0;
   for (const TensorSlice& slice : slices) {
     visit_parts(slice, offset, [&](const at::Tensor& part, std::int64_t at) {
-      buffer.narrow(0, at, part.numel()).view(part.sizes()).copy_(part);
+      visit(part, buffer.narrow(0, at, part.numel()).view(part.sizes()));
     });
     offset += slice.num_elements();
   }
 }
 
+}  // namespace
+
+void pack(const std::vector<TensorSlice>& slices, const at::Tensor& buffer) {
+  visit_with_buffer(slices, buffer,
+                    [](const at::Tensor& part, const at::Tensor& place) { place.copy_(part); });
+}
+
 void unpack(const at::Tensor& buffer, const std::vector<TensorSlice>& slices) {
-  const at::NoGradGuard no_grad;
-  std::int64_t offset = 0;
-  for (const TensorSlice& slice : slices) {
-    visit_parts(slice, offset, [&](const at::Tensor& part, std::int64_t at) {
-      part.copy_(buffer.narrow(0, at, part.numel()).view(part.sizes()));
-    });
-    offset += slice.num_elements();
-  }
+  visit_with_buffer(slices, buffer,
+                    [](const at::Tensor& part, const at::Tensor& place) { part.copy_(place); });
+}
+
+void add(const at::Tensor& buffer, const std::vector<TensorSlice>& slices) {
+  visit_with_buffer(slices, buffer,
+                    [](const at::Tensor& part, const at::Tensor& place) { part.add_(place); });
 }
 
 }  // namespace dreamddp

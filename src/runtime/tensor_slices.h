@@ -46,5 +46,7 @@ std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSl
 void pack(const std::vector<TensorSlice>& slices, const at::Tensor& buffer);
 /// Copies `buffer` back into the slices. Strides and storage of the tensors stay; version counters grow.
 void unpack(const at::Tensor& buffer, const std::vector<TensorSlice>& slices);
+/// Adds `buffer` to the slices, otherwise like unpack().
+void add(const at::Tensor& buffer, const std::vector<TensorSlice>& slices);
 
 }  // namespace dreamddp

@@ -17,18 +17,34 @@ namespace {
 /// Smallest power of two that is at least the number of ranks.
 double scale_of(int num_ranks) { return std::exp2(std::ceil(std::log2(static_cast<double>(num_ranks)))); }
 
+/// The dtype in which the slices travel; they have the same.
+at::ScalarType wire_type(const std::vector<TensorSlice>& slices) {
+  return c10::toRealValueType(slices.front().tensor.scalar_type());
+}
+
+/// The slices, one after the other, in memory of their own.
+at::Tensor packed_copy(const std::vector<TensorSlice>& slices) {
+  std::int64_t num_elements = 0;
+  for (const TensorSlice& slice : slices) num_elements += slice.num_elements();
+  const auto options = slices.front().tensor.options().dtype(wire_type(slices)).requires_grad(false);
+  at::Tensor copy = at::empty({num_elements}, options);
+  pack(slices, copy);
+  return copy;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
-TorchTransport::TorchTransport(const std::vector<std::vector<TensorSlice>>& ops,
-                               c10::intrusive_ptr<c10d::ProcessGroup> group, TransportOptions options)
+TorchTransport::TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                               TransportOptions options)
     : group_(std::move(group)), options_(std::move(options)), slots_(options_.num_slots) {
   const std::int64_t limit =
       std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
-  for (const std::vector<TensorSlice>& op : ops) {
-    chunks_.push_back(cut_into_chunks(op, limit));
-    for (const std::vector<TensorSlice>& chunk : chunks_.back()) {
+  for (const TransportOp& op : ops) {
+    ops_.push_back({.mode = op.mode, .chunks = cut_into_chunks(op.slices, limit)});
+    if (op.mode != OpMode::in_place) continue;
+    for (const std::vector<TensorSlice>& chunk : ops_.back().chunks) {
       slot_bytes_ = std::max(slot_bytes_, num_bytes(chunk));
     }
   }
@@ -36,20 +52,50 @@ TorchTransport::TorchTransport(const std::vector<std::vector<TensorSlice>>& ops,
 
 TorchTransport::~TorchTransport() = default;
 
-std::size_t TorchTransport::num_chunks(std::size_t op) { return chunks_.at(op).size(); }
+std::size_t TorchTransport::num_chunks(std::size_t op) { return ops_.at(op).chunks.size(); }
 
-void TorchTransport::pack_and_reduce(const Chunk& chunk, std::size_t slot_index) {
-  const at::NoGradGuard no_grad;
-  const std::vector<TensorSlice>& slices = chunks_.at(chunk.op).at(chunk.index);
-  Slot& slot = slots_.at(slot_index);
+bool TorchTransport::is_kept_back(std::size_t op) { return ops_.at(op).mode != OpMode::in_place; }
+
+const std::vector<TensorSlice>& TorchTransport::slices_of(const Chunk& chunk) const {
+  return ops_.at(chunk.op).chunks.at(chunk.index);
+}
+
+void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) {
+  const Op& op = ops_.at(op_index);
+  if (op.mode == OpMode::in_place) return;
+  KeptMeans kept{.op = op_index, .means = std::vector<at::Tensor>(op.chunks.size()), .snapshots = {}};
+  if (op.mode == OpMode::carried) {
+    for (std::size_t i = 0; i < op.chunks.size(); ++i) {
+      kept.means[i] = packed_copy(op.chunks[i]);
+      kept.snapshots.push_back(kept.means[i].clone());
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  kept_.emplace(sequence, std::move(kept));
+}
+
+at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
+  const std::vector<TensorSlice>& slices = slices_of(chunk);
+  if (is_kept_back(chunk.op)) {
+    const std::lock_guard lock(mutex_);
+    at::Tensor& mean = kept_.at(chunk.sequence).means[chunk.index];
+    if (!mean.defined()) mean = packed_copy(slices);
+    return mean;
+  }
   const at::Tensor& first = slices.front().tensor;
-  const at::ScalarType dtype = c10::toRealValueType(first.scalar_type());
   if (!slot.bytes.defined() || slot.bytes.device() != first.device()) {
     slot.bytes = at::empty({slot_bytes_}, at::TensorOptions().dtype(at::kByte).device(first.device()));
   }
-  slot.values = slot.bytes.narrow(0, 0, num_bytes(slices)).view(dtype);
-  pack(slices, slot.values);
-  if (dtype == at::kHalf) {
+  at::Tensor values = slot.bytes.narrow(0, 0, num_bytes(slices)).view(wire_type(slices));
+  pack(slices, values);
+  return values;
+}
+
+void TorchTransport::pack_and_reduce(const Chunk& chunk, std::size_t slot_index) {
+  const at::NoGradGuard no_grad;
+  Slot& slot = slots_.at(slot_index);
+  slot.values = packed(chunk, slot);
+  if (slot.values.scalar_type() == at::kHalf) {
     slot.values.mul_(1 / scale_of(group_->getSize()));
   }
   std::vector<at::Tensor> tensors{slot.values};
@@ -58,6 +104,12 @@ void TorchTransport::pack_and_reduce(const Chunk& chunk, std::size_t slot_index)
   reduction.timeout = options_.timeout;
   slot.launched = std::chrono::steady_clock::now();
   slot.work = group_->allreduce(tensors, reduction);
+}
+
+void TorchTransport::when_reduced(std::size_t slot, const std::function<void()>& notify) {
+  const auto future = slots_.at(slot).work->getFuture();
+  if (!future) return notify();
+  future->addCallback([notify](auto& /*future*/) { notify(); });
 }
 
 void TorchTransport::wait(const Chunk& chunk, std::size_t slot_index) {
@@ -85,7 +137,28 @@ void TorchTransport::unpack(const Chunk& chunk, std::size_t slot_index) {
   } else if (num_ranks > 1) {
     slot.values.div_(num_ranks);
   }
-  dreamddp::unpack(slot.values, chunks_.at(chunk.op).at(chunk.index));
+  if (!is_kept_back(chunk.op)) dreamddp::unpack(slot.values, slices_of(chunk));
+}
+
+void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
+  const at::NoGradGuard no_grad;
+  std::unique_lock lock(mutex_);
+  const KeptMeans kept = std::move(kept_.extract(sequence).mapped());
+  std::vector<KeptMeans*> later;  // see Note [Carried averages that overlap]
+  for (auto& [number, other] : kept_) {
+    if (number > sequence && other.op == op_index) later.push_back(&other);
+  }
+  lock.unlock();
+  const Op& op = ops_.at(op_index);
+  for (std::size_t i = 0; i < op.chunks.size(); ++i) {
+    if (op.mode == OpMode::held) {
+      dreamddp::unpack(kept.means[i], op.chunks[i]);
+      continue;
+    }
+    const at::Tensor difference = kept.means[i] - kept.snapshots[i];
+    add(difference, op.chunks[i]);
+    for (KeptMeans* other : later) other->snapshots[i].add_(difference);
+  }
 }
 
 }  // namespace dreamddp

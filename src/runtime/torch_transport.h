@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,34 +31,68 @@ struct TransportOptions {
   std::function<std::string(const Chunk&)> describe;
 };
 
+/// What an op of the plan averages, and how the mean reaches the parameters.
+struct TransportOp {
+  std::vector<TensorSlice> slices;
+  OpMode mode = OpMode::in_place;
+};
+
 /// Means are exact: the sum is divided once, at the end; float16 is scaled by a power of two before it is
-/// summed, so that it does not overflow. The wire has the parameter's dtype.
-/// Thread safety: called from the lane's thread only.
+/// summed, so that it does not overflow. The wire has the parameter's dtype. Held and carried ops have memory
+/// of their own from launch to write: the means, and the snapshot of a carried one.
+///
+/// Note [Carried averages that overlap]
+///
+/// A carried op may be launched again before its mean has been written. Its next snapshot then holds the
+/// deviation from the mean that is about to be corrected, and would correct it a second time. So what is
+/// written, mean - snapshot, is also added to the snapshots of later executions: their means stay what they
+/// are, as these differences add up to 0 over the ranks.
+///
+/// Thread safety: as LaneTransport says.
 class TorchTransport : public LaneTransport {
  public:
-  /// @param ops for every op of the plan, the slices that it averages
-  TorchTransport(const std::vector<std::vector<TensorSlice>>& ops,
-                 c10::intrusive_ptr<c10d::ProcessGroup> group, TransportOptions options);
+  TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<c10d::ProcessGroup> group,
+                 TransportOptions options);
   ~TorchTransport() override;
 
   std::size_t num_chunks(std::size_t op) override;
+  bool is_kept_back(std::size_t op) override;
+  void take_snapshot(std::int64_t sequence, std::size_t op) override;
   void pack_and_reduce(const Chunk& chunk, std::size_t slot) override;
+  void when_reduced(std::size_t slot, const std::function<void()>& notify) override;
   void wait(const Chunk& chunk, std::size_t slot) override;
   void unpack(const Chunk& chunk, std::size_t slot) override;
+  void write(std::int64_t sequence, std::size_t op) override;
 
  private:
   struct Slot {
     at::Tensor bytes;   // the staging buffer, allocated on first use
-    at::Tensor values;  // the part of it that the chunk fills, in its dtype
+    at::Tensor values;  // what is reduced: a part of the buffer, or the memory of a kept chunk
     c10::intrusive_ptr<c10d::Work> work;
     std::chrono::steady_clock::time_point launched;
   };
+  struct Op {
+    OpMode mode;
+    std::vector<std::vector<TensorSlice>> chunks;
+  };
+  /// One execution of a held or carried op; both by chunk.
+  struct KeptMeans {
+    std::size_t op;
+    std::vector<at::Tensor> means;
+    std::vector<at::Tensor> snapshots;  // of a carried op
+  };
 
-  std::vector<std::vector<std::vector<TensorSlice>>> chunks_;  // [op][chunk]
+  const std::vector<TensorSlice>& slices_of(const Chunk& chunk) const;
+  /// Where the chunk is reduced, filled with its values.
+  at::Tensor packed(const Chunk& chunk, Slot& slot);
+
+  std::vector<Op> ops_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   TransportOptions options_;
   std::int64_t slot_bytes_ = 0;
   std::vector<Slot> slots_;
+  std::mutex mutex_;                        // guards the map; its values belong to who executes the op
+  std::map<std::int64_t, KeptMeans> kept_;  // by sequence, from launch to write
 };
 
 }  // namespace dreamddp

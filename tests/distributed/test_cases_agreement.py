@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,6 +173,39 @@ def test_e1_a_rank_that_exits_is_an_error_on_the_other() -> None:
     kind, text = run_ranks(vanish_after_attaching, 2, timeout=30, may_vanish=[1])[0]
     assert kind == "SyncError"
     assert "peer" in text
+
+
+def sleep_in_a_step(rank: int, folder: str) -> tuple[Outcome, str]:
+    """The exception, and what was written to standard error meanwhile."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = DreamDDP(model, optimizer, plan=both_windows_plan(["0", "2", "4"], period=1), timeout=3)
+
+    def train() -> None:
+        for iteration in range(4):
+            if rank == 1 and iteration == 2:
+                time.sleep(6)
+            loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+            optimizer.step()
+        sync.finish()
+
+    path = Path(folder) / f"errors{rank}"
+    with path.open("wb") as file:
+        errors = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            outcome = raised_by(train)
+        finally:
+            os.dup2(errors, 2)
+    return outcome, path.read_text()
+
+
+def test_e2_a_late_rank_is_a_warning_and_then_an_error(tmp_path: Path) -> None:
+    ((kind, text), errors), ((other_kind, _), _) = run_ranks(sleep_in_a_step, 2, str(tmp_path), timeout=40)
+    assert kind == other_kind == "SyncError"
+    assert re.search(r"rank 0: averaging '4' \(op 0 of the plan, step 2\) failed after 3\.?\d* s", text)
+    # Not more than once for one transfer that is late.
+    assert len(re.findall(r"rank 0 has been averaging '4' .* half of the timeout", errors)) == 1
 
 
 def average_sizes(rank: int, members: int) -> list[float]:
