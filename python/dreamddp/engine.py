@@ -20,10 +20,10 @@ from dreamddp import _core, agreement, description, profiling
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind
 from dreamddp._runtime import Engine
 from dreamddp.layers import find_layers
+from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
 
-DEFAULT_STAGING_BYTES = 8 << 20
 DEFAULT_PROFILE_ITERATIONS = 12
 
 
@@ -100,7 +100,7 @@ class DreamDDP:
         profile: Profile | str | Path | None = None,
         link: Link | None = None,
         process_group: dist.ProcessGroup | None = None,
-        staging_bytes: int = DEFAULT_STAGING_BYTES,
+        staging_bytes: int = _core.default_staging_bytes,
         timeout: float | datetime.timedelta = 300.0,
         max_period: int = 100,
         first_iteration: int = 0,
@@ -281,7 +281,7 @@ class DreamDDP:
         """
         if self._order is None:
             raise ValueError("no complete iteration was measured: run forward, backward and step first")
-        samples = self._engine.take_samples()[profiling.COLD_ITERATIONS - 1 :]
+        samples = self._engine.take_samples()[COLD_ITERATIONS - 1 :]
         times = agreement.on_all_ranks(lambda: profiling.median_times(samples), self._group, "profiling")
         profile = profiling.untimed_profile(self._order, self._layers)
         if dist.get_rank(self._group) == 0:
@@ -301,16 +301,16 @@ class DreamDDP:
         profile_iterations: int,
     ) -> None:
         if isinstance(period, int):
-            _check_range("period", period, 1, 1_000_000)
+            _check_range("period", period, 1, _core.longest_period)
         elif period != "auto":
             raise ValueError(f"period: got {period!r}; expected a whole number of at least 1, or 'auto'")
         names = [name for name, _ in _core.planners()]
         if planner not in names:
             raise ValueError(f"planner: got {planner!r}; expected one of {', '.join(names)}")
         _check_range("staging_bytes", staging_bytes, 1 << 10, 1 << 40)
-        _check_range("max_period", max_period, 1, 1_000_000)
+        _check_range("max_period", max_period, 1, _core.longest_period)
         _check_range("first_iteration", first_iteration, 0, 1 << 62)
-        _check_range("profile_iterations", profile_iterations, profiling.COLD_ITERATIONS + 2, 1_000_000)
+        _check_range("profile_iterations", profile_iterations, MIN_ITERATIONS, 1_000_000)
         if not self._optimizers:
             raise ValueError("optimizer: got none; expected one or several torch.optim.Optimizer")
 
@@ -424,7 +424,7 @@ class DreamDDP:
             )
         else:
             period = self._period
-        # No memory beyond the ring: the engine carries out averages in place only.
+        # No memory beyond the ring: held and carried averages come only with a plan that is given.
         return _core.make_plan(self._planner, profile, link, period=period, slack=_core.training_slack)
 
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:

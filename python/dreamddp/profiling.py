@@ -16,8 +16,7 @@ from torch import nn
 from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile, format_seconds, reject
 from dreamddp.agreement import gather
 from dreamddp.layers import LOOP, ModelLayer
-from dreamddp.measured_iterations import COLD_ITERATIONS as COLD_ITERATIONS
-from dreamddp.measured_iterations import MIN_ITERATIONS
+from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
 from dreamddp.reads import ReadOrder
 
 if TYPE_CHECKING:

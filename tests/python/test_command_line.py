@@ -144,3 +144,10 @@ def test_report_writes_where_it_is_told(
     output = tmp_path / "page.html"
     assert command("report", tmp_path / "run-1", "-o", output, "--json").result["output"] == str(output)
     assert output.read_text() == "report of run-1"
+
+
+def test_a_run_folder_may_have_brackets_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    from dreamddp.commands.train import print_table
+
+    print_table({"rows": [], "output": "runs[/x]"})
+    assert "report: runs[/x]/report.html" in capsys.readouterr().out

@@ -60,6 +60,13 @@ def test_what_is_no_record_is_refused(text: str, message: str, tmp_path: Path) -
         read_record(path)
 
 
+def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "r", RUN)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "step", "name": "a\u2028b\x85c"}\n')
+    assert read_record(path)[1]["name"] == "a\u2028b\x85c"
+
+
 def test_missing_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected the record of a run"):
         read_record(tmp_path / "none")

@@ -151,4 +151,4 @@ def print_table(result: Mapping[str, Any]) -> None:
             table.add_row(column.title, *(column.text(row) for row in result["rows"]))
     console = Console()
     console.print(table)
-    console.print(f"report: {Path(result['output']) / 'report.html'}", soft_wrap=True)
+    console.print(f"report: {Path(result['output']) / 'report.html'}", soft_wrap=True, markup=False)

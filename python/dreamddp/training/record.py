@@ -76,15 +76,14 @@ def read_record(path: Path) -> list[Record]:
     that of a run in this format. A last line that was cut off (the run was killed) is left out.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         reject(str(path), (error.strerror or str(error)).lower(), "the record of a run", _REMEDY)
     except UnicodeDecodeError:
         reject(str(path), "text that is not UTF-8", "the record of a run", _REMEDY)
     records: list[Record] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):
-            break
+    # A line ends with \n alone: other separators may stand in strings. What follows the last one was cut off.
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
         records.append(_parse_line(path, number, line))
     if not records or records[0]["kind"] != "run" or records[0].get("format") != RECORD_FORMAT:
         reject(f"{path}, line 1", "something else", f"a run in the format {RECORD_FORMAT}", _REMEDY)
