@@ -2,15 +2,17 @@
 
     python -m benchmarks.training [--steps 100] [..]
 
-Arguments are passed on to `dreamddp train`. Prints, per planner, how far the measured iteration is from the
-one that was predicted before training, and from the limit max(compute, link time per iteration): with the
-compute time of the profile (the slowest rank in each layer, as planned with), and with that of the run itself
-(what the slowest rank did not wait; here the time that ranks wait for each other's slower moments counts
-against the plan).
+Arguments are passed on to `dreamddp train`; the run folder is kept where `--output` is given.
+
+Prints, per planner, how far the measured iteration is from the one that was predicted before training, and from
+the limit max(compute, link time per iteration): with the compute time of the profile (the slowest rank in each
+layer, as planned with), and with that of the run itself (what the slowest rank did not wait; here the time that
+ranks wait for each other's slower moments counts against the plan).
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -21,10 +23,13 @@ from benchmarks.result_file import write_result
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--output", type=Path)
+    options, passed_on = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "run"
+        output = options.output or Path(folder) / "run"
         command = [sys.executable, "-m", "dreamddp", "train", "--json", "--output", str(output)]
-        done = subprocess.run([*command, *sys.argv[1:]], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run([*command, *passed_on], stdout=subprocess.PIPE, text=True, check=True)
         record = [json.loads(line) for line in (output / "record.jsonl").read_text().splitlines()]
     plans = {entry["planner"]: entry for entry in record if entry["kind"] == "plan"}
     rows = json.loads(done.stdout)["rows"]

@@ -95,14 +95,13 @@ double share_due(const Plan& plan, std::size_t layer, EventKind deadline) {
 }
 
 TEST(MakePlan, LeavesSlackFreeInEveryWindow) {
-  // C = 10 and c has D = 2 and G = 4 for its 6 s. With a tenth of C less in each, 1 s and 3 s are covered,
-  // and of the 2 s that are left none is hidden: they wait where they may.
+  // C = 10 and c has D = 2 and G = 4 for its 6 s: without slack one iteration fills both windows.
   Profile profile = three_layers();
   profile.layers[0].num_bytes = profile.layers[1].num_bytes = 0;
   profile.layers[2].transfer_seconds = 6;
   EXPECT_NEAR(share_due(make_plan("balanced", profile, {}, {.period = 1}), 2, EventKind::before_step),
               4.0 / 6, 1e-6);
-  // Two iterations have room for all of it within 1 + 3 s each, which leaves each window its slack.
+  // With a tenth of C less in each, two iterations have room for all of it within 1 + 3 s.
   const Plan plan = make_plan("balanced", profile, {}, {.period = 2, .slack = 0.1});
   for (std::int64_t iteration = 0; iteration < 2; ++iteration) {
     double seconds = 0;
