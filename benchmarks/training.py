@@ -5,8 +5,8 @@
 Arguments are passed on to `dreamddp train`; the run folder is kept where `--output` is given.
 
 Prints, per planner, how far the measured iteration is from the one that was predicted before training, and
-from the limit max(compute, link time per iteration): with the compute time of the profile (the slowest rank in
-each layer, as planned with), and with that of the run itself (what the slowest rank did not wait; here the
+from the limit max(compute, link time per iteration): with the compute time of the profile (the slowest rank
+in each layer, as planned with), and with that of the run itself (what the slowest rank did not wait; here the
 time that ranks wait for each other's slower moments counts against the plan).
 """
 
