@@ -19,8 +19,9 @@ from torch.utils.hooks import RemovableHandle
 from dreamddp import _core, agreement, description, profiling
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind
 from dreamddp._runtime import Engine
+from dreamddp.arguments import check_arguments, check_range
 from dreamddp.layers import find_layers
-from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
+from dreamddp.measured_iterations import COLD_ITERATIONS
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
 
@@ -112,7 +113,7 @@ class DreamDDP:
                 "for instance under torchrun"
             )
         seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-        _check_range("timeout", seconds, 0.1, 1e7)
+        check_range("timeout", seconds, 0.1, 1e7)
         self._model = model
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
         ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
@@ -123,8 +124,15 @@ class DreamDDP:
         )
 
         def describe() -> dict[str, Any]:
-            self._check_arguments(
-                period, planner, staging_bytes, max_period, first_iteration, profile_iterations
+            check_arguments(
+                model,
+                self._optimizers,
+                period=period,
+                planner=planner,
+                staging_bytes=staging_bytes,
+                max_period=max_period,
+                first_iteration=first_iteration,
+                profile_iterations=profile_iterations,
             )
             self._layers = find_layers(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
@@ -260,7 +268,7 @@ class DreamDDP:
 
     def record(self, iterations: int) -> None:
         """Records the timeline of the next iterations; `timeline()` gives it."""
-        _check_range("iterations", iterations, 1, 10_000)
+        check_range("iterations", iterations, 1, 10_000)
         self._engine.record(iterations)
 
     def timeline(self) -> list[Span]:
@@ -290,29 +298,6 @@ class DreamDDP:
         return profiling.slowest(profile, times)
 
     # Attaching
-
-    def _check_arguments(
-        self,
-        period: int | str,
-        planner: str,
-        staging_bytes: int,
-        max_period: int,
-        first_iteration: int,
-        profile_iterations: int,
-    ) -> None:
-        if isinstance(period, int):
-            _check_range("period", period, 1, _core.longest_period)
-        elif period != "auto":
-            raise ValueError(f"period: got {period!r}; expected a whole number of at least 1, or 'auto'")
-        names = [name for name, _ in _core.planners()]
-        if planner not in names:
-            raise ValueError(f"planner: got {planner!r}; expected one of {', '.join(names)}")
-        _check_range("staging_bytes", staging_bytes, 1 << 10, 1 << 40)
-        _check_range("max_period", max_period, 1, _core.longest_period)
-        _check_range("first_iteration", first_iteration, 0, 1 << 62)
-        _check_range("profile_iterations", profile_iterations, MIN_ITERATIONS, 1_000_000)
-        if not self._optimizers:
-            raise ValueError("optimizer: got none; expected one or several torch.optim.Optimizer")
 
     def _broadcast(self) -> None:
         """Ranks start equal (design section 9.8)."""
@@ -350,7 +335,31 @@ class DreamDDP:
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         self._engine.forward_finishes()
 
-    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._step_begins()
+            return None
+        called = False
+
+        def closure_and_wait() -> Any:
+            """The forward and backward of the iteration are in the closure: the step begins behind it."""
+            nonlocal called
+            if called:
+                raise RuntimeError(
+                    f"DreamDDP: {type(optimizer).__name__} calls the closure of a step more than once; "
+                    "expected once, as every call is an iteration. Take an optimizer that does."
+                )
+            called = True
+            loss = closure()
+            self._step_begins()
+            return loss
+
+        return (args[0], closure_and_wait), {key: kwargs[key] for key in kwargs if key != "closure"}
+
+    def _step_begins(self) -> None:
         if self._order is None and self._engine.awaits_step:
             self._first_backward_ended()
         self._engine.step_begins()
@@ -459,8 +468,3 @@ def _is_valid(plan: Plan, profile: Profile) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _check_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise ValueError(f"{name}: got {value}; expected a number from {least} to {most}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ class ReadHooks:
         for name, layers in first_readers.items():
             hook = engine.forward_pre_hook(sorted(layers))
             self._handles.append(modules[name].register_forward_pre_hook(hook))
+            self._handles.append(modules[name].register_state_dict_pre_hook(_read_by_others(hook)))
         for name, layers in last_readers.items():
             self._handles.append(modules[name].register_forward_hook(engine.forward_hook(sorted(layers))))
 
@@ -58,6 +60,16 @@ class ReadHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+def _read_by_others(hook: Callable[..., None]) -> Callable[..., None]:
+    """The hook for reads that are no part of the training: state_dict() waits for the layers, too."""
+
+    def wait(module: nn.Module, prefix: str, keep_vars: bool) -> None:
+        with torch.no_grad():
+            hook(module)
+
+    return wait
 
 
 class TiedReader:

@@ -1,0 +1,70 @@
+"""Arguments of DreamDDP, checked before ranks compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from dreamddp._core import longest_period, reject
+from dreamddp.measured_iterations import MIN_ITERATIONS
+from dreamddp.planner_names import check_planner
+
+
+def check_arguments(
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    period: int | Literal["auto"],
+    planner: str,
+    staging_bytes: int,
+    max_period: int,
+    first_iteration: int,
+    profile_iterations: int,
+) -> None:
+    """Raises ValueError naming the argument that is out of range."""
+    if isinstance(period, int):
+        check_range("period", period, 1, longest_period)
+    elif period != "auto":
+        reject(
+            "period",
+            repr(period),
+            "a whole number of at least 1, or 'auto'",
+            "Give 'auto' to have it chosen.",
+        )
+    check_planner(planner, "planner")
+    check_range("staging_bytes", staging_bytes, 1 << 10, 1 << 40)
+    check_range("max_period", max_period, 1, longest_period)
+    check_range("first_iteration", first_iteration, 0, 1 << 62)
+    check_range("profile_iterations", profile_iterations, MIN_ITERATIONS, 1_000_000)
+    _check_optimizers(model, optimizers)
+
+
+def check_range(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        reject(name, value, f"a number from {least} to {most}", "Give one in this range.")
+
+
+def _check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    if not optimizers:
+        reject(
+            "optimizer", "none", "one or several torch.optim.Optimizer", "Give those that update the model."
+        )
+    ours = {id(parameter) for parameter in model.parameters()}
+    for optimizer in optimizers:
+        name = type(optimizer).__name__
+        wrapped = getattr(optimizer, "optimizer", None)
+        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(wrapped, torch.optim.Optimizer):
+            reject("optimizer", name, "a torch.optim.Optimizer", "Give the optimizer that a wrapper holds.")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            reject("optimizer", name, "one that evaluates the loss once a step", "Take SGD or AdamW.")
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if parameters and ours.isdisjoint(map(id, parameters)):
+            reject(
+                "optimizer",
+                f"{name} without parameters of the model",
+                "one that updates the model",
+                "Give the optimizer of this model.",
+            )
