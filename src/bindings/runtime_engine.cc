@@ -1,5 +1,6 @@
 // The engine as Python sees it: converts and forwards. Calls that block release the GIL.
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
@@ -38,6 +39,14 @@ EnginePointer make_engine(const std::vector<std::pair<std::string, std::vector<a
     parameters.push_back({name, tensors});
   }
   EngineOptions options;
+  options.throw_in_backward = [](const SyncError& error) {
+    const py::gil_scoped_acquire gil;
+    const py::object type = py::module_::import("dreamddp._core").attr("SyncError");
+    PyErr_SetString(type.ptr(), error.what());
+    python_error raised;
+    raised.persist();
+    throw raised;
+  };
   options.staging_bytes = staging_bytes;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
   return std::make_shared<Engine>(std::move(parameters), std::move(group), options);

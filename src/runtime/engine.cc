@@ -44,9 +44,19 @@ void Engine::attach() {
   const std::weak_ptr<Engine> weak = weak_from_this();
   hooks_ = std::make_unique<GradientHooks>(all_parameters(layers_), [weak](std::size_t parameter) {
     if (const std::shared_ptr<Engine> engine = weak.lock()) {
-      engine->on_gradient(parameter);
+      engine->in_backward([&] { engine->on_gradient(parameter); });
     }
   });
+}
+
+template <typename Function>
+void Engine::in_backward(Function function) {
+  try {
+    function();
+  } catch (const SyncError& error) {
+    if (options_.throw_in_backward) options_.throw_in_backward(error);
+    throw;
+  }
 }
 
 void Engine::detach() { hooks_.reset(); }
@@ -224,7 +234,7 @@ void Engine::on_gradient(std::size_t parameter) {
     begin_backward();
     at_end_of_backward([weak = weak_from_this()] {
       if (const std::shared_ptr<Engine> engine = weak.lock()) {
-        engine->on_backward_end();
+        engine->in_backward([&] { engine->on_backward_end(); });
       }
     });
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "dreamddp/error.h"
 #include "dreamddp/plan.h"
 #include "dreamddp/profile.h"
 #include "dreamddp/sync_scheduler.h"
@@ -33,6 +34,9 @@ struct EngineOptions {
   std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
   std::size_t num_slots = 2;                           ///< staging buffers in the ring
   std::chrono::milliseconds timeout{300000};           ///< of one chunk's reduction
+  /// Throws what stands for the error in a backward: autograd takes an exception that it does not know for a
+  /// RuntimeError. Null: the error itself.
+  std::function<void(const SyncError&)> throw_in_backward;
 };
 
 /// One worker's engine.
@@ -115,6 +119,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
+  template <typename Function>
+  void in_backward(Function function);
   void on_gradient(std::size_t parameter);
   void on_backward_end();
   void begin_backward();
