@@ -40,10 +40,10 @@ TEST(Timer, NeverCallsBeforeTheTime) {
 }
 
 TEST(Timer, AnEarlierActionOvertakes) {
-  Timer timer;
   bool late_was_called = false;
-  timer.at(now_nanoseconds() + hour, [&] { late_was_called = true; });
   std::promise<bool> early;
+  Timer timer;
+  timer.at(now_nanoseconds() + hour, [&] { late_was_called = true; });
   timer.at(0, [&] { early.set_value(late_was_called); });
   EXPECT_FALSE(early.get_future().get());
 }
