@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import nn
@@ -11,34 +10,31 @@ from torch import nn
 from dreamddp._core import longest_period, reject
 from dreamddp.measured_iterations import MIN_ITERATIONS
 from dreamddp.planner_names import check_planner
+from dreamddp.planning import PlanningOptions
 
 
 def check_arguments(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
+    options: PlanningOptions,
     *,
-    period: int | Literal["auto"],
-    planner: str,
-    staging_bytes: int,
-    max_period: int,
     first_iteration: int,
-    profile_iterations: int,
 ) -> None:
     """Raises ValueError naming the argument that is out of range."""
-    if isinstance(period, int):
-        check_range("period", period, 1, longest_period)
-    elif period != "auto":
+    if isinstance(options.period, int):
+        check_range("period", options.period, 1, longest_period)
+    elif options.period != "auto":
         reject(
             "period",
-            repr(period),
+            repr(options.period),
             "a whole number of at least 1, or 'auto'",
             "Give 'auto' to have it chosen.",
         )
-    check_planner(planner, "planner")
-    check_range("staging_bytes", staging_bytes, 1 << 10, 1 << 40)
-    check_range("max_period", max_period, 1, longest_period)
+    check_planner(options.planner, "planner")
+    check_range("staging_bytes", options.staging_bytes, 1 << 10, 1 << 40)
+    check_range("max_period", options.max_period, 1, longest_period)
     check_range("first_iteration", first_iteration, 0, 1 << 62)
-    check_range("profile_iterations", profile_iterations, MIN_ITERATIONS, 1_000_000)
+    check_range("profile_iterations", options.profile_iterations, MIN_ITERATIONS, 1_000_000)
     _check_optimizers(model, optimizers)
 
 

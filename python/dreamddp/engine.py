@@ -14,16 +14,14 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
-from dreamddp import _core, agreement, description, profiling
+from dreamddp import _core, agreement, description
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
 from dreamddp.layers import find_layers
-from dreamddp.measured_iterations import COLD_ITERATIONS
-from dreamddp.read_hooks import ReadHooks
-from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
+from dreamddp.loop_hooks import LoopHooks
+from dreamddp.planning import Planning, PlanningOptions
 
 DEFAULT_PROFILE_ITERATIONS = 12
 
@@ -123,33 +121,25 @@ class DreamDDP:
             use_local_synchronization=process_group is not None,
         )
 
+        options = PlanningOptions(
+            period=period,
+            planner=planner,
+            max_period=max_period,
+            profile_iterations=profile_iterations,
+            staging_bytes=staging_bytes,
+        )
+
         def describe() -> dict[str, Any]:
-            check_arguments(
-                model,
-                self._optimizers,
-                period=period,
-                planner=planner,
-                staging_bytes=staging_bytes,
-                max_period=max_period,
-                first_iteration=first_iteration,
-                profile_iterations=profile_iterations,
-            )
+            check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
             self._layers = find_layers(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
             if self._given_plan is not None:
                 description.check_plan_fits(self._given_plan, self._layers)
-            self._profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
-            if self._profile is not None:
-                description.check_profile_fits(self._profile, self._layers)
-            arguments = {
-                "period": period,
-                "planner": planner,
-                "max_period": max_period,
-                "profile_iterations": profile_iterations,
-                "staging_bytes": staging_bytes,
-            }
+            self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
+            if self._given_profile is not None:
+                description.check_profile_fits(self._given_profile, self._layers)
             return description.describe(
-                self._layers, self._given_plan, self._profile, first_iteration, arguments
+                self._layers, self._given_plan, self._given_profile, first_iteration, options.description()
             )
 
         descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
@@ -159,21 +149,7 @@ class DreamDDP:
                 "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=2
             )
 
-        self._period = period
-        self._planner = planner
-        self._link = link
-        self._staging_bytes = staging_bytes
-        self._max_period = max_period
-        self._first_iteration = first_iteration
-        self._plan: Plan | None = None
-        self._profile_end: int | None = None
-        self._profile_iterations = profile_iterations
-        self._order: ReadOrder | None = None
-        self._watch: ReadWatch | None = None
-        self._read_hooks: ReadHooks | None = None
         self._no_sync_depth = 0
-        self._stepped: set[int] = set()
-        self._handles: list[RemovableHandle] = []
         self._broadcast()
         self._engine = Engine(
             [(layer.name, list(layer.parameters)) for layer in self._layers],
@@ -183,25 +159,39 @@ class DreamDDP:
         )
         # Transfers in flight do not keep the interpreter from ending.
         weakref.finalize(self, self._engine.close)
+        self._planning = Planning(
+            options,
+            self._layers,
+            self._engine,
+            self._group,
+            given_plan=self._given_plan,
+            profile=self._given_profile,
+            link=link,
+            first_iteration=first_iteration,
+        )
+        self._hooks: LoopHooks | None = None
         if self._layers:
-            self._attach()
+            self._engine.attach()
+            self._hooks = LoopHooks(
+                model, self._optimizers, self._layers, self._engine, self._planning, self._group
+            )
 
     # What the user calls
 
     @property
     def plan(self) -> Plan | None:
         """The plan that is carried out; None before the first iteration has shown the reads."""
-        return self._plan
+        return self._planning.plan
 
     @property
     def profile(self) -> Profile | None:
         """The profile that the plan was made for; None while it is being measured."""
-        return self._profile
+        return self._planning.profile
 
     @property
     def link(self) -> Link | None:
         """The link that the plan was made for; None while it has not been measured."""
-        return self._link
+        return self._planning.link
 
     @property
     def iteration(self) -> int:
@@ -242,11 +232,8 @@ class DreamDDP:
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before
         attaching."""
-        self._stop_watch()
-        self._remove_read_hooks()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        if self._hooks is not None:
+            self._hooks.remove()
         self._engine.detach()
         self._engine.finish()
 
@@ -263,7 +250,7 @@ class DreamDDP:
             exposed_seconds=total.exposed_seconds / count,
             ops_per_iteration=total.ops / count,
             bytes_per_iteration=total.num_bytes / count,
-            predicted_seconds=self._predicted_seconds(),
+            predicted_seconds=self._planning.predicted_seconds(),
         )
 
     def record(self, iterations: int) -> None:
@@ -287,17 +274,9 @@ class DreamDDP:
         Raises:
             ValueError: where no complete iteration has been measured yet.
         """
-        if self._order is None:
+        if self._hooks is None or self._hooks.order is None:
             raise ValueError("no complete iteration was measured: run forward, backward and step first")
-        samples = self._engine.take_samples()[COLD_ITERATIONS - 1 :]
-        times = agreement.on_all_ranks(lambda: profiling.median_times(samples), self._group, "profiling")
-        profile = profiling.untimed_profile(self._order, self._layers)
-        if dist.get_rank(self._group) == 0:
-            for line in profiling.slow_ranks([layer.name for layer in profile.layers], times):
-                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
-        return profiling.slowest(profile, times)
-
-    # Attaching
+        return self._planning.measured_profile(self._hooks.order)
 
     def _broadcast(self) -> None:
         """Ranks start equal (design section 9.8)."""
@@ -308,163 +287,3 @@ class DreamDDP:
                     dense = tensor.detach().contiguous()
                     dist.broadcast(dense, source, group=self._group)
                     tensor.copy_(dense)
-
-    def _attach(self) -> None:
-        self._engine.attach()
-        self._handles.append(self._model.register_forward_pre_hook(self._before_forward))
-        self._handles.append(self._model.register_forward_hook(self._after_forward))
-        for index, optimizer in enumerate(self._optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
-            self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
-
-    # Events of the training loop
-
-    def _before_forward(self, module: nn.Module, args: Any) -> None:
-        if not torch.is_grad_enabled():
-            return
-        self._stepped.clear()
-        if self._order is None and self._engine.awaits_step:  # the first step was skipped
-            self._first_backward_ended()
-        self._engine.forward_starts()
-        if self._order is None:
-            self._stop_watch()
-            self._watch = ReadWatch(self._model, self._layers)
-        elif self._profile_end is not None and self._engine.iteration >= self._profile_end:
-            self._make_plan()
-
-    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._engine.forward_finishes()
-
-    def _before_step(
-        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None:
-            self._step_begins()
-            return None
-        called = False
-
-        def closure_and_wait() -> Any:
-            """The forward and backward of the iteration are in the closure: the step begins behind it."""
-            nonlocal called
-            if called:
-                raise RuntimeError(
-                    f"DreamDDP: {type(optimizer).__name__} calls the closure of a step more than once; "
-                    "expected once, as every call is an iteration. Take an optimizer that does."
-                )
-            called = True
-            loss = closure()
-            self._step_begins()
-            return loss
-
-        return (args[0], closure_and_wait), {key: kwargs[key] for key in kwargs if key != "closure"}
-
-    def _step_begins(self) -> None:
-        if self._order is None and self._engine.awaits_step:
-            self._first_backward_ended()
-        self._engine.step_begins()
-
-    def _after_step(self, index: int) -> Any:
-        def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
-            self._stepped.add(index)
-            if len(self._stepped) == len(self._optimizers):
-                self._stepped.clear()
-                self._engine.step_ends()
-
-        return hook
-
-    def _stop_watch(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
-
-    def _first_backward_ended(self) -> None:
-        """Reads are known now: hook them, and begin to carry a plan out."""
-        if self._watch is None:
-            raise RuntimeError(
-                "DreamDDP saw a backward, but no forward of the model that it is attached to: call the model "
-                "itself, not a submodule of it, or attach to what you call"
-            )
-        watch = self._watch
-        self._stop_watch()
-        observed = agreement.gather(summarise(watch), self._group, "comparing when layers are read")
-        self._order = agree_on_reads(observed)
-        if self._given_plan is not None:
-            self._plan = self._given_plan
-        elif self._profile is not None:
-            self._plan = self._agreed_plan(self._profile)
-        else:
-            self._plan = self._local_sgd_while_measuring()
-        self._carry_out(self._plan, after_backward=True)
-
-    def _local_sgd_while_measuring(self) -> Plan:
-        assert self._order is not None
-        if self._period == "auto":
-            period = count = self._profile_iterations
-        else:
-            period = self._period
-            count = -(-self._profile_iterations // period) * period
-        self._profile_end = self._first_iteration + count
-        self._engine.set_sampling(True)
-        profile = profiling.untimed_profile(self._order, self._layers)
-        return _core.make_plan("local-sgd", profile, Link(bandwidth_bytes_per_second=1e9), period=period)
-
-    def _make_plan(self) -> None:
-        """Measuring is over, and an iteration is about to begin: plan, and go on with that."""
-        self._profile_end = None
-        self._engine.set_sampling(False)
-        self._engine.finish()
-        self._profile = self.measured_profile()
-        self._plan = self._agreed_plan(self._profile)
-        self._carry_out(self._plan, after_backward=False)
-
-    def _agreed_plan(self, profile: Profile) -> Plan:
-        if self._link is None:
-            self._link = profiling.measure_link(self._group, self._layers[0].parameters[0].device)
-        plan = self._plan_for(profile, self._link)
-        plans = agreement.gather(plan.to_json(), self._group, "comparing plans")
-        agreement.require_equal([{"the plan": text} for text in plans], "the plan")
-        return plan
-
-    def _plan_for(self, profile: Profile, link: Link) -> Plan:
-        if self._period == "auto":
-            period = _core.choose_period(
-                profile, link, max_period=self._max_period, slack=_core.training_slack
-            )
-        else:
-            period = self._period
-        # No memory beyond the ring: held and carried averages come only with a plan that is given.
-        return _core.make_plan(self._planner, profile, link, period=period, slack=_core.training_slack)
-
-    def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
-        assert self._order is not None
-        reads = profiling.untimed_profile(self._order, self._layers, plan.layers)
-        reverse = Profile(reads.layers)
-        if reads.backward_order and _is_valid(plan, reverse):
-            reads = reverse  # any order is safe at run time; the plan's own is the one it was made for
-        self._engine.set_plan(
-            plan.to_json(),
-            reads.to_json(),
-            first_iteration=self._first_iteration if after_backward else self._engine.iteration,
-            after_backward=after_backward,
-        )
-        self._remove_read_hooks()
-        self._read_hooks = ReadHooks(self._model, self._engine, reads, self._order)
-
-    def _remove_read_hooks(self) -> None:
-        if self._read_hooks is not None:
-            self._read_hooks.remove()
-            self._read_hooks = None
-
-    def _predicted_seconds(self) -> float | None:
-        if self._profile is None or self._link is None or self._plan is None or self._profile_end is not None:
-            return None
-        return _core.simulate(self._plan, self._profile, self._link).iteration_seconds
-
-
-def _is_valid(plan: Plan, profile: Profile) -> bool:
-    try:
-        _core.validate_plan(plan, profile)
-    except ValueError:
-        return False
-    return True

@@ -166,8 +166,8 @@ def layers_and_order(rank: int, name: str) -> dict[str, object]:
     sync = DreamDDP(model, optimizer, period=2)
     loss_of(name, model, batch_for(name, rank, 0)).backward()
     optimizer.step()
-    assert sync._order is not None
-    return {layer: (reads.last_read, reads.readers) for layer, reads in sync._order.layers.items()}
+    assert sync._hooks is not None and sync._hooks.order is not None
+    return {layer: (reads.last_read, reads.readers) for layer, reads in sync._hooks.order.layers.items()}
 
 
 def test_b13_reads_hidden_by_module_structure_are_found() -> None:
@@ -257,7 +257,7 @@ def plan_with_a_large_ring(rank: int) -> bool:
             Layer("2", forward_seconds=1, backward_seconds=2, num_bytes=1000, transfer_seconds=1),
         ]
     )
-    plan = sync._plan_for(profile, Link())
+    plan = sync._planning._plan_for(profile, Link())
     return simulate(plan, profile, Link(), staging_bytes=0).staging_bytes == 0
 
 

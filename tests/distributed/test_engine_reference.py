@@ -94,8 +94,8 @@ def found_profile(rank: int, name: str) -> str:
     sync = DreamDDP(model, optimizer, planner="local-sgd", period=2)
     loss_of(name, model, batch_for(name, rank, 0)).backward()
     optimizer.step()
-    assert sync._order is not None
-    untimed = untimed_profile(sync._order, sync._layers)
+    assert sync._hooks is not None and sync._hooks.order is not None
+    untimed = untimed_profile(sync._hooks.order, sync._layers)
     sync.detach()
     timed = [
         type(layer)(

@@ -1,0 +1,166 @@
+"""Hooks on the model and the optimizers: they turn a training loop into events of the engine.
+
+Design sections 3 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from dreamddp import _core, agreement, profiling
+from dreamddp._core import Plan, Profile
+from dreamddp._runtime import Engine
+from dreamddp.layers import ModelLayer
+from dreamddp.planning import Planning
+from dreamddp.read_hooks import ReadHooks
+from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
+
+
+class LoopHooks:
+    """Owns every hook that is not on a gradient: installed when made, gone after `remove()`.
+
+    Watches the reads of the first iteration, then hooks the modules that read, and begins to carry out the
+    plan.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        layers: Sequence[ModelLayer],
+        engine: Engine,
+        planning: Planning,
+        group: dist.ProcessGroup,
+    ) -> None:
+        self.order: ReadOrder | None = None
+        self._model = model
+        self._num_optimizers = len(optimizers)
+        self._layers = layers
+        self._engine = engine
+        self._planning = planning
+        self._group = group
+        self._watch: ReadWatch | None = None
+        self._read_hooks: ReadHooks | None = None
+        self._stepped: set[int] = set()
+        self._handles: list[RemovableHandle] = [
+            model.register_forward_pre_hook(self._before_forward),
+            model.register_forward_hook(self._after_forward),
+        ]
+        for index, optimizer in enumerate(optimizers):
+            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
+            self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
+
+    def remove(self) -> None:
+        self._stop_watch()
+        self._remove_read_hooks()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    # Events of the training loop
+
+    def _before_forward(self, module: nn.Module, args: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        self._stepped.clear()
+        if self.order is None and self._engine.awaits_step:  # the first step was skipped
+            self._first_backward_ended()
+        self._engine.forward_starts()
+        if self.order is None:
+            self._stop_watch()
+            self._watch = ReadWatch(self._model, self._layers)
+        elif self._planning.is_due:
+            self._carry_out(self._planning.next_plan(self.order), after_backward=False)
+
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._engine.forward_finishes()
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._step_begins()
+            return None
+        called = False
+
+        def closure_and_wait() -> Any:
+            """The forward and backward of the iteration are in the closure: the step begins behind it."""
+            nonlocal called
+            if called:
+                raise RuntimeError(
+                    f"DreamDDP: {type(optimizer).__name__} calls the closure of a step more than once; "
+                    "expected once, as every call is an iteration. Take an optimizer that does."
+                )
+            called = True
+            loss = closure()
+            self._step_begins()
+            return loss
+
+        return (args[0], closure_and_wait), {key: kwargs[key] for key in kwargs if key != "closure"}
+
+    def _step_begins(self) -> None:
+        if self.order is None and self._engine.awaits_step:
+            self._first_backward_ended()
+        self._engine.step_begins()
+
+    def _after_step(self, index: int) -> Any:
+        def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self._stepped.add(index)
+            if len(self._stepped) == self._num_optimizers:
+                self._stepped.clear()
+                self._engine.step_ends()
+
+        return hook
+
+    def _stop_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    def _first_backward_ended(self) -> None:
+        """Reads are known now: hook them, and begin to carry a plan out."""
+        if self._watch is None:
+            raise RuntimeError(
+                "DreamDDP saw a backward, but no forward of the model that it is attached to: call the model "
+                "itself, not a submodule of it, or attach to what you call"
+            )
+        watch = self._watch
+        self._stop_watch()
+        observed = agreement.gather(summarise(watch), self._group, "comparing when layers are read")
+        self.order = agree_on_reads(observed)
+        self._carry_out(self._planning.first_plan(self.order), after_backward=True)
+
+    def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
+        assert self.order is not None
+        reads = profiling.untimed_profile(self.order, self._layers, plan.layers)
+        reverse = Profile(reads.layers)
+        if reads.backward_order and _is_valid(plan, reverse):
+            reads = reverse  # any order is safe at run time; the plan's own is the one it was made for
+        self._engine.set_plan(
+            plan.to_json(),
+            reads.to_json(),
+            first_iteration=self._planning.first_iteration if after_backward else self._engine.iteration,
+            after_backward=after_backward,
+        )
+        self._remove_read_hooks()
+        self._read_hooks = ReadHooks(self._model, self._engine, reads, self.order)
+
+    def _remove_read_hooks(self) -> None:
+        if self._read_hooks is not None:
+            self._read_hooks.remove()
+            self._read_hooks = None
+
+
+def _is_valid(plan: Plan, profile: Profile) -> bool:
+    try:
+        _core.validate_plan(plan, profile)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,135 @@
+"""Which plan a training carries out, and when it is made. Design sections 5 and 8."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch.distributed as dist
+
+from dreamddp import _core, agreement, profiling
+from dreamddp._core import Link, Plan, Profile
+from dreamddp._runtime import Engine
+from dreamddp.layers import ModelLayer
+from dreamddp.measured_iterations import COLD_ITERATIONS
+from dreamddp.reads import ReadOrder
+
+
+@dataclass(frozen=True)
+class PlanningOptions:
+    """What the user asked for; the fields are arguments of `DreamDDP`."""
+
+    period: int | Literal["auto"]
+    planner: str
+    max_period: int
+    profile_iterations: int
+    staging_bytes: int
+
+    def description(self) -> dict[str, Any]:
+        """What must be equal on all ranks."""
+        return {
+            "period": self.period,
+            "planner": self.planner,
+            "max_period": self.max_period,
+            "profile_iterations": self.profile_iterations,
+            "staging_bytes": self.staging_bytes,
+        }
+
+
+class Planning:
+    """The plan of one training: the given one, or Local SGD while the engine measures and then the planner's.
+
+    The methods are collective where they say so.
+    """
+
+    def __init__(
+        self,
+        options: PlanningOptions,
+        layers: Sequence[ModelLayer],
+        engine: Engine,
+        group: dist.ProcessGroup,
+        *,
+        given_plan: Plan | None,
+        profile: Profile | None,
+        link: Link | None,
+        first_iteration: int,
+    ) -> None:
+        self._options = options
+        self._layers = layers
+        self._engine = engine
+        self._group = group
+        self._given_plan = given_plan
+        self._profile_end: int | None = None
+        self.first_iteration = first_iteration
+        self.profile = profile
+        self.link = link
+        self.plan: Plan | None = None
+
+    def first_plan(self, order: ReadOrder) -> Plan:
+        """The plan once the reads are known. Collective."""
+        if self._given_plan is not None:
+            self.plan = self._given_plan
+        elif self.profile is not None:
+            self.plan = self._agreed_plan(self.profile)
+        else:
+            self.plan = self._local_sgd_while_measuring(order)
+        return self.plan
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough has been measured for the planner's plan."""
+        return self._profile_end is not None and self._engine.iteration >= self._profile_end
+
+    def next_plan(self, order: ReadOrder) -> Plan:
+        """Measuring is over, and an iteration is about to begin: the planner's plan. Collective."""
+        self._profile_end = None
+        self._engine.set_sampling(False)
+        self._engine.finish()
+        self.profile = self.measured_profile(order)
+        self.plan = self._agreed_plan(self.profile)
+        return self.plan
+
+    def measured_profile(self, order: ReadOrder) -> Profile:
+        """Of the iterations measured so far; the slowest rank in each layer. Collective."""
+        samples = self._engine.take_samples()[COLD_ITERATIONS - 1 :]
+        times = agreement.on_all_ranks(lambda: profiling.median_times(samples), self._group, "profiling")
+        profile = profiling.untimed_profile(order, self._layers)
+        if dist.get_rank(self._group) == 0:
+            for line in profiling.slow_ranks([layer.name for layer in profile.layers], times):
+                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
+        return profiling.slowest(profile, times)
+
+    def predicted_seconds(self) -> float | None:
+        """Iteration time of the plan in the simulator; None while there is no measured profile."""
+        if self.profile is None or self.link is None or self.plan is None or self._profile_end is not None:
+            return None
+        return _core.simulate(self.plan, self.profile, self.link).iteration_seconds
+
+    def _local_sgd_while_measuring(self, order: ReadOrder) -> Plan:
+        count = self._options.profile_iterations
+        period = count
+        if self._options.period != "auto":
+            period = self._options.period
+            count = -(-count // period) * period
+        self._profile_end = self.first_iteration + count
+        self._engine.set_sampling(True)
+        profile = profiling.untimed_profile(order, self._layers)
+        return _core.make_plan("local-sgd", profile, Link(bandwidth_bytes_per_second=1e9), period=period)
+
+    def _agreed_plan(self, profile: Profile) -> Plan:
+        if self.link is None:
+            self.link = profiling.measure_link(self._group, self._layers[0].parameters[0].device)
+        plan = self._plan_for(profile, self.link)
+        plans = agreement.gather(plan.to_json(), self._group, "comparing plans")
+        agreement.require_equal([{"the plan": text} for text in plans], "the plan")
+        return plan
+
+    def _plan_for(self, profile: Profile, link: Link) -> Plan:
+        slack = _core.training_slack
+        period = self._options.period
+        if period == "auto":
+            period = _core.choose_period(profile, link, max_period=self._options.max_period, slack=slack)
+        # No memory beyond the ring: held and carried averages come only with a plan that is given.
+        return _core.make_plan(self._options.planner, profile, link, period=period, slack=slack)
