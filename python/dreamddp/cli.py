@@ -1,15 +1,20 @@
 """The command line: finds the command, runs it, and turns errors into exit codes. Design section 12."""
 
 import argparse
+import errno
 import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import dreamddp
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 INTERRUPTED = 130  # as shells report it
@@ -34,24 +39,49 @@ COMMANDS = {
 }
 
 
+class _OutputLost(Exception):
+    """Standard output takes nothing more: its reader has left, or its device is full."""
+
+
+@contextmanager
+def _writing_output() -> Iterator[None]:
+    """Raises _OutputLost where what the block prints cannot be written. OSErrors elsewhere are of files."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        raise _OutputLost(error.strerror or str(error)) from error
+    except SystemExit as error:
+        if not error.code:  # --help and --version end so
+            raise
+        # rich exits by itself where the reader has left.
+        raise _OutputLost(os.strerror(errno.EPIPE)) from error
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        # argparse's own hides that the help could not be written.
+        (file or sys.stderr).write(message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Returns 0: done, 1: the run failed, 2: bad input; --help exits as argparse does."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # what Python makes of a closed descriptor
+        return _fail("standard output is closed", FAILED)
     try:
-        status = _run(arguments)
-        sys.stdout.flush()
-        return status
+        return _run(arguments)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left. What is still buffered must not be flushed into the pipe at exit.
+    except _OutputLost as error:
+        # What is still buffered must not be written once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return _fail(f"standard output: {error}", FAILED)
     except ModuleNotFoundError as error:
         return _fail(f"{error.name} is not installed; this command needs it", FAILED)
     except OSError as error:
@@ -64,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     parser = _top_parser()
-    name = parser.parse_args(arguments[:1]).command
+    with _writing_output():  # --help and --version print
+        name = parser.parse_args(arguments[:1]).command
     command = COMMANDS[name]
     module = importlib.import_module(command.module)
     parser = _Parser(prog=f"dreamddp {name}", description=command.summary, allow_abbrev=False)
@@ -72,15 +103,17 @@ def _run(arguments: list[str]) -> int:
         "--json", action="store_true", help="one JSON object on standard output, nothing else"
     )
     module.add_arguments(parser)
-    args = parser.parse_args(arguments[1:])
+    with _writing_output():
+        args = parser.parse_args(arguments[1:])
     run: Callable[[argparse.Namespace], Mapping[str, object] | None] = module.run
     result = run(args)
     if result is None:  # one of several ranks, of which another speaks
         return DONE
-    if args.json:
-        print(json.dumps(result, indent=2, allow_nan=False))
-    else:
-        module.print_table(result)
+    with _writing_output():
+        if args.json:
+            print(json.dumps(result, indent=2, allow_nan=False))
+        else:
+            module.print_table(result)
     return DONE
 
 

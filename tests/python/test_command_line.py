@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,15 +41,42 @@ def test_planning_does_not_import_torch(profile_file: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_a_closed_pipe_is_quiet(profile_file: Path, flags: list[str]) -> None:
-    process = start("compare", profile_file, "--periods", "2", *flags)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    err = process.stderr.read()
-    assert process.wait(timeout=60) == 1
-    assert err == b""
+PRINTING = [["compare", "--periods", "2"], ["plan", "--period", "2", "--json"], ["plan", "--help"]]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("argv", PRINTING)
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [
+        ("a pipe without a reader", "standard output: Broken pipe"),
+        (">/dev/full", "standard output: No space left on device"),
+        (">&-", "standard output is closed"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(
+    profile_file: Path, argv: list[str], redirection: str, reason: str, unbuffered: str
+) -> None:
+    if redirection == "a pipe without a reader":
+        reading, writing = os.pipe()
+        os.close(reading)
+        shell = f'exec "$@" >&{writing}'
+        descriptors = (writing,)
+    else:
+        shell, descriptors, writing = f'exec "$@" {redirection}', (), -1
+    name, *flags = argv
+    done = subprocess.run(
+        ["bash", "-c", shell, "bash", sys.executable, "-m", "dreamddp", name, profile_file, *flags],
+        stderr=subprocess.PIPE,
+        pass_fds=descriptors,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        timeout=60,
+        check=False,
+    )
+    if writing >= 0:
+        os.close(writing)
+    assert done.stderr.decode() == f"dreamddp: {reason}\n"
+    assert done.returncode == 1
 
 
 def test_ctrl_c_is_130(profile_file: Path, monkeypatch: pytest.MonkeyPatch, command: RunCommand) -> None:
