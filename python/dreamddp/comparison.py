@@ -40,6 +40,8 @@ class Case:
 
     @property
     def speedup(self) -> float:
+        if self.reference_seconds == self.simulation.iteration_seconds:  # both may be 0
+            return 1.0
         return self.reference_seconds / self.simulation.iteration_seconds
 
 

@@ -1,5 +1,6 @@
 """`dreamddp compare`."""
 
+import json
 import re
 from pathlib import Path
 
@@ -144,3 +145,14 @@ def test_names_are_escaped_in_the_page(profile_file: Path, tmp_path: Path, comma
     page = tmp_path / "out.html"
     assert command("compare", odd, "--periods", "2", "--html", page).status == 0
     assert "a&lt;b&gt;&amp;c.json" in page.read_text(encoding="utf-8")
+
+
+def test_a_profile_whose_times_are_all_zero_has_a_table(tmp_path: Path, command: RunCommand) -> None:
+    layers = [{"name": name, "forward": 0, "backward": 0, "transfer": 0, "num_bytes": 8} for name in "ab"]
+    profile = {"format": "dreamddp-profile/1", "time_unit": "ms", "step": 0, "layers": layers}
+    path = tmp_path / "zero.json"
+    path.write_text(json.dumps(profile), encoding="utf-8")
+    rows = command("compare", path, "--periods", "2", "--json").result["rows"]
+    assert {row["iteration_seconds"] for row in rows} == {0.0}
+    assert {row["speedup"] for row in rows} == {1.0}
+    assert "stay with ddp" in command("compare", path, "--periods", "2").out
