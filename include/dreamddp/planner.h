@@ -34,10 +34,14 @@ struct Planner {
   std::string_view name;
   std::string_view summary;  ///< one line for people
   Plan (*make)(const Profile&, const Link&, const PlanOptions&);
+  Quantity quantity = Quantity::parameters;  ///< what its plans average
 };
 
 /// All planners, in the order in which they are listed to people.
 std::span<const Planner> planners();
+
+/// @throws std::invalid_argument for an unknown name, listing all
+const Planner& find_planner(std::string_view name);
 
 /// Makes a plan with the planner of that name. The result is valid for the profile; the same arguments give
 /// the same plan on every machine, unless a search is limited in seconds.

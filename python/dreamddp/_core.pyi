@@ -292,6 +292,9 @@ class SearchStatistics:
     @property
     def complete(self) -> bool: ...
 
+def planner_quantity(planner: str) -> Quantity:
+    """What the plans of a planner average. Raises ValueError for an unknown one."""
+
 def planners() -> list[tuple[str, str]]: ...
 def make_plan(
     planner: str,

@@ -39,13 +39,14 @@ class Engine:
 
     def __init__(
         self,
-        layers: Sequence[tuple[str, Sequence[torch.Tensor]]],
+        layers: Sequence[tuple[str, Sequence[torch.Tensor], Sequence[torch.Tensor]]],
         process_group: dist.ProcessGroup,
         *,
         staging_bytes: int,
         timeout_seconds: float,
     ) -> None:
-        """The group is the engine's alone: no other collective may run on it while a plan is carried out."""
+        """Layers are name, trainable parameters and running statistics. The group is the engine's alone: no
+        other collective may run on it while a plan is carried out."""
     def attach(self) -> None:
         """Hooks the gradients. Until set_plan() nothing is communicated."""
     def detach(self) -> None:
@@ -55,11 +56,13 @@ class Engine:
 
         Blocks for a moment at most, without the GIL. Other methods do nothing afterwards.
         """
+    def on_unplanned_backward(self, callback: Callable[[], None]) -> None:
+        """Has it called at the end of final backwards, on their thread, while there is no plan."""
     def set_plan(self, plan: str, profile: str, *, first_iteration: int, after_backward: bool) -> None:
         """Carries out a plan (JSON) for a profile (JSON) from now on.
 
         Blocks while ops of the plan before end, without the GIL. Raises ValueError for a plan that is not
-        valid for the profile, a profile that lacks layers of the model and a plan of gradients, and SyncError
+        valid for the profile and a profile that lacks layers of the model, and SyncError
         where an op fails.
         """
     def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]:

@@ -152,13 +152,11 @@ class DreamDDP:
         self._no_sync_depth = 0
         self._broadcast()
         self._engine = Engine(
-            [(layer.name, list(layer.parameters)) for layer in self._layers],
+            [(layer.name, list(layer.parameters), list(layer.statistics)) for layer in self._layers],
             self._group,
             staging_bytes=staging_bytes,
             timeout_seconds=seconds,
         )
-        # Transfers in flight do not keep the interpreter from ending.
-        weakref.finalize(self, self._engine.close)
         self._planning = Planning(
             options,
             self._layers,
@@ -175,6 +173,9 @@ class DreamDDP:
             self._hooks = LoopHooks(
                 model, self._optimizers, self._layers, self._engine, self._planning, self._group
             )
+            # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight
+            # do not keep the interpreter from ending.
+            weakref.finalize(self._hooks, self._engine.close)
 
     # What the user calls
 

@@ -33,6 +33,8 @@ class ModelLayer:
     name: str
     module: nn.Module
     parameters: tuple[nn.Parameter, ...]
+    statistics: tuple[torch.Tensor, ...] = ()
+    """Running statistics of a normalisation: averaged with the parameters (design section 9.7)."""
 
     @property
     def num_bytes(self) -> int:
@@ -76,5 +78,15 @@ def find_layers(model: nn.Module) -> list[ModelLayer]:
             seen.add(id(parameter))
             own.append(parameter)
         if own:
-            layers.append(ModelLayer(layer_name(module_name), module, tuple(own)))
+            layers.append(
+                ModelLayer(layer_name(module_name), module, tuple(own), _running_statistics(module))
+            )
     return layers
+
+
+def _running_statistics(module: nn.Module) -> tuple[torch.Tensor, ...]:
+    """SyncBatchNorm keeps its statistics equal by itself."""
+    if not isinstance(module, nn.modules.batchnorm._NormBase) or isinstance(module, nn.SyncBatchNorm):
+        return ()
+    found = (module.running_mean, module.running_var)
+    return tuple(tensor for tensor in found if tensor is not None and tensor.numel() > 0)

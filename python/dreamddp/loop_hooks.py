@@ -5,12 +5,14 @@ Design sections 3 and 9.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from dreamddp import _core, agreement, profiling
@@ -52,6 +54,14 @@ class LoopHooks:
             model.register_forward_pre_hook(self._before_forward),
             model.register_forward_hook(self._after_forward),
         ]
+        first_backward_ended = weakref.WeakMethod(self._first_backward_ended)
+
+        def unplanned_backward() -> None:
+            method = first_backward_ended()
+            if method is not None:
+                method()
+
+        engine.on_unplanned_backward(unplanned_backward)
         for index, optimizer in enumerate(optimizers):
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
@@ -69,11 +79,9 @@ class LoopHooks:
         if not torch.is_grad_enabled():
             return
         self._stepped.clear()
-        if self.order is None and self._engine.awaits_step:  # the first step was skipped
-            self._first_backward_ended()
+        self._stop_watch()
         self._engine.forward_starts()
         if self.order is None:
-            self._stop_watch()
             self._watch = ReadWatch(self._model, self._layers)
         elif self._planning.is_due:
             self._carry_out(self._planning.next_plan(self.order), after_backward=False)
@@ -106,8 +114,7 @@ class LoopHooks:
         return (args[0], closure_and_wait), {key: kwargs[key] for key in kwargs if key != "closure"}
 
     def _step_begins(self) -> None:
-        if self.order is None and self._engine.awaits_step:
-            self._first_backward_ended()
+        self._stop_watch()
         self._engine.step_begins()
 
     def _after_step(self, index: int) -> Any:
@@ -125,17 +132,21 @@ class LoopHooks:
             self._watch = None
 
     def _first_backward_ended(self) -> None:
-        """Reads are known now: hook them, and begin to carry a plan out."""
+        """Reads are known now: hook them, and begin to carry a plan out.
+
+        Called in the backward, where modes that are left come back: the watch is stopped at the step.
+        """
         if self._watch is None:
             raise RuntimeError(
                 "DreamDDP saw a backward, but no forward of the model that it is attached to: call the model "
                 "itself, not a submodule of it, or attach to what you call"
             )
-        watch = self._watch
-        self._stop_watch()
-        observed = agreement.gather(summarise(watch), self._group, "comparing when layers are read")
-        self.order = agree_on_reads(observed)
-        self._carry_out(self._planning.first_plan(self.order), after_backward=True)
+        observed = summarise(self._watch)
+        with _disable_current_modes():
+            self.order = agree_on_reads(
+                agreement.gather(observed, self._group, "comparing when layers are read")
+            )
+            self._carry_out(self._planning.first_plan(self.order), after_backward=True)
 
     def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
         assert self.order is not None

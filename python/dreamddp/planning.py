@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch.distributed as dist
 
 from dreamddp import _core, agreement, profiling
-from dreamddp._core import Link, Plan, Profile
+from dreamddp._core import Link, Plan, Profile, Quantity
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
 from dreamddp.measured_iterations import COLD_ITERATIONS
@@ -74,7 +74,7 @@ class Planning:
         elif self.profile is not None:
             self.plan = self._agreed_plan(self.profile)
         else:
-            self.plan = self._local_sgd_while_measuring(order)
+            self.plan = self._plan_while_measuring(order)
         return self.plan
 
     @property
@@ -107,16 +107,22 @@ class Planning:
             return None
         return _core.simulate(self.plan, self.profile, self.link).iteration_seconds
 
-    def _local_sgd_while_measuring(self, order: ReadOrder) -> Plan:
+    def _plan_while_measuring(self, order: ReadOrder) -> Plan:
+        """Local SGD; where gradients are to be averaged, ranks must stay equal: then all of them, behind the
+        backward."""
+        averages_gradients = _core.planner_quantity(self._options.planner) is Quantity.gradients
         count = self._options.profile_iterations
         period = count
-        if self._options.period != "auto":
+        if averages_gradients:
+            period = 1
+        elif self._options.period != "auto":
             period = self._options.period
             count = -(-count // period) * period
         self._profile_end = self.first_iteration + count
         self._engine.set_sampling(True)
         profile = profiling.untimed_profile(order, self._layers)
-        return _core.make_plan("local-sgd", profile, Link(bandwidth_bytes_per_second=1e9), period=period)
+        link = Link(bandwidth_bytes_per_second=1e9)  # these planners do not look at it
+        return _core.make_plan("ssgd" if averages_gradients else "local-sgd", profile, link, period=period)
 
     def _agreed_plan(self, profile: Profile) -> Plan:
         if self.link is None:

@@ -113,6 +113,9 @@ void bind_planner(py::module_& module) {
   const PeriodOptions period_defaults;
   module.attr("training_slack") = training_slack;
   module.def("planners", &planner_summaries, "Name and one-line summary of every planner, in listing order.");
+  module.def(
+      "planner_quantity", [](const std::string& planner) { return find_planner(planner).quantity; },
+      py::arg("planner"), "What the plans of a planner average.");
   def_planning(
       module, "make_plan", &make_plan_by_name,
       "Makes a valid plan; the same arguments give the same plan on every machine, unless a search "

@@ -4,9 +4,11 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,21 +33,45 @@ void wait_if(Engine& engine, bool must_wait) {
 /// The type that Python sees; engines are shared with the hooks that they hand out.
 using EnginePointer = std::shared_ptr<Engine>;
 
-EnginePointer make_engine(const std::vector<std::pair<std::string, std::vector<at::Tensor>>>& layers,
+/// Makes C++ throw the Python error that is set, so that a backward() raises it as it is.
+[[noreturn]] void throw_python_error() {
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+/// A Python callable for use in a backward; released with the GIL held.
+std::function<void()> callback_in_backward(py::object callable) {
+  const std::shared_ptr<py::object> held(new py::object(std::move(callable)), [](py::object* object) {
+    const py::gil_scoped_acquire gil;
+    delete object;
+  });
+  return [held] {
+    const py::gil_scoped_acquire gil;
+    try {
+      (*held)();
+    } catch (py::error_already_set& error) {
+      error.restore();
+      throw_python_error();
+    }
+  };
+}
+
+using NamedTensors = std::tuple<std::string, std::vector<at::Tensor>, std::vector<at::Tensor>>;
+
+EnginePointer make_engine(const std::vector<NamedTensors>& layers,
                           c10::intrusive_ptr<c10d::ProcessGroup> group, std::int64_t staging_bytes,
                           double timeout_seconds) {
   std::vector<LayerParameters> parameters;
-  for (const auto& [name, tensors] : layers) {
-    parameters.push_back({name, tensors});
+  for (const auto& [name, trainable, statistics] : layers) {
+    parameters.push_back({name, trainable, statistics});
   }
   EngineOptions options;
   options.throw_in_backward = [](const SyncError& error) {
     const py::gil_scoped_acquire gil;
     const py::object type = py::module_::import("dreamddp._core").attr("SyncError");
     PyErr_SetString(type.ptr(), error.what());
-    python_error raised;
-    raised.persist();
-    throw raised;
+    throw_python_error();
   };
   options.staging_bytes = staging_bytes;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
@@ -75,6 +101,12 @@ void bind_engine(py::module_& module) {
       .def("attach", &Engine::attach)
       .def("detach", &Engine::detach)
       .def("close", &Engine::close, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "on_unplanned_backward",
+          [](Engine& engine, py::object callback) {
+            engine.on_unplanned_backward(callback_in_backward(std::move(callback)));
+          },
+          py::arg("callback"), "Called at the end of final backwards, while there is no plan.")
       .def(
           "set_plan",
           [](Engine& engine, const std::string& plan, const std::string& profile,

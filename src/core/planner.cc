@@ -18,11 +18,12 @@ namespace {
 constexpr double largest_slack = 0.5;
 
 constexpr std::array<Planner, 10> all_planners{{
-    {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd},
-    {"wfbp", "each layer's gradient as soon as it is ready, every iteration", plan_wfbp},
-    {"ddp", "gradients in the buckets of PyTorch's DistributedDataParallel, every iteration", plan_ddp},
+    {"ssgd", "gradients of all layers after the backward, every iteration", plan_ssgd, Quantity::gradients},
+    {"wfbp", "each layer's gradient as soon as it is ready, every iteration", plan_wfbp, Quantity::gradients},
+    {"ddp", "gradients in the buckets of PyTorch's DistributedDataParallel, every iteration", plan_ddp,
+     Quantity::gradients},
     {"asc-wfbp", "gradients merged into ops so that as little as possible is exposed, every iteration",
-     plan_asc_wfbp},
+     plan_asc_wfbp, Quantity::gradients},
     {"local-sgd", "all parameters after every H-th step", plan_local_sgd},
     {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count},
     {"dreamddp", "the published search: a sequential partition, during the backward, bubbles filled",
@@ -78,6 +79,10 @@ void check(const PlanOptions& options) {
   }
 }
 
+}  // namespace
+
+std::span<const Planner> planners() { return all_planners; }
+
 const Planner& find_planner(std::string_view name) {
   std::string known;
   for (const Planner& planner : all_planners) {
@@ -89,10 +94,6 @@ const Planner& find_planner(std::string_view name) {
           .allowed = "one of " + known,
           .remedy = "Take one of them, in lower case; 'balanced' is the default."});
 }
-
-}  // namespace
-
-std::span<const Planner> planners() { return all_planners; }
 
 Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
                const PlanOptions& options) {

@@ -67,6 +67,7 @@ void Engine::close() {
   scheduler_.reset();
   lane_.reset();
   pending_waits_.clear();
+  on_unplanned_backward_ = nullptr;
 }
 
 std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
@@ -112,8 +113,13 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
       running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
   if (after_backward) {
     backward_ended_ = true;
-    carry_out(scheduler_->backward_finishes());
+    finish_backward();
   }
+}
+
+void Engine::on_unplanned_backward(std::function<void()> callback) {
+  const Lock lock(mutex_);
+  on_unplanned_backward_ = std::move(callback);
 }
 
 void Engine::carry_out(const SyncScheduler::Actions& actions) {
@@ -261,17 +267,30 @@ void Engine::reader_backward_ends(std::size_t layer) {
 }
 
 void Engine::on_backward_end() {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   backward_ = -1;
   forward_in_no_sync_ = false;
   if (!backward_is_final_) {
     return;
   }
   backward_ended_ = true;
-  if (!scheduler_) {
-    return;
+  if (scheduler_) {
+    finish_backward();
+  } else if (const auto callback = on_unplanned_backward_) {
+    lock.unlock();
+    callback();
   }
+}
+
+/// Averaged gradients are there when backward() returns: people clip and look at them before the step.
+void Engine::finish_backward() {
   carry_out(scheduler_->backward_finishes());
+  if (!running_->has_gradients) return;
+  for (const OpRun& run : scheduler_->in_flight()) {
+    const bool is_gradient = running_->plan.ops[run.op].quantity == Quantity::gradients;
+    if (is_gradient) pending_waits_.push_back(run.sequence);
+  }
+  wait_for_pending();
 }
 
 bool Engine::step_begins() {
@@ -332,13 +351,8 @@ void Engine::wait_for_pending() {
 }
 
 void Engine::average(const std::vector<at::Tensor>& tensors) {
-  std::vector<TensorSlice> slices;
-  for (const at::Tensor& tensor : tensors) {
-    const auto part = segment_slices({"", {tensor}}, 0, 1);
-    slices.insert(slices.end(), part.begin(), part.end());
-  }
   const auto lane =
-      make_lane({{.slices = slices}},
+      make_lane({{.slices = whole_slices(tensors), .statistics = {}}},
                 [](const Chunk& /*chunk*/) { return std::string("averaging the whole model"); }, {});
   lane->launch(0, 0);
   lane->wait(0);

@@ -63,13 +63,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// LaneOptions::grace. Events do nothing afterwards.
   void close();
 
+  /// Called at the end of final backwards, while there is no plan; it may set one.
+  void on_unplanned_backward(std::function<void()> callback);
+
   /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training).
   /// Layers of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
   ///   its ops that come before the step are launched now. Else the next event is that iteration's first
   ///   read.
-  /// @throws std::invalid_argument for a plan that is not valid for the profile, a profile that lacks layers
-  ///   of the model, and a plan of gradients
+  /// @throws std::invalid_argument for a plan that is not valid for the profile, and a profile that lacks
+  ///   layers of the model
   /// @throws SyncError where an op of the plan before fails
   void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward);
 
@@ -124,6 +127,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void on_gradient(std::size_t parameter);
   void on_backward_end();
   void begin_backward();
+  void finish_backward();
   void carry_out(const SyncScheduler::Actions& actions);
   void wait_for_pending();
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
@@ -142,6 +146,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<SyncScheduler> scheduler_;
   std::shared_ptr<Lane> lane_;  // wait() keeps it without the mutex
   std::vector<std::int64_t> pending_waits_;
+  std::function<void()> on_unplanned_backward_;
 
   // The backward that is running.
   int backward_ = -1;

@@ -17,18 +17,6 @@ std::string name_layers(const Op& op, const Plan& plan) {
   return text;
 }
 
-void reject_unsupported(const Plan& plan) {
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    if (plan.ops[i].quantity == Quantity::parameters) continue;
-    reject(
-        {.field = "ops[" + std::to_string(i) + "] of layer " + name_layers(plan.ops[i], plan),
-         .value = "gradients",
-         .allowed = "parameters",
-         .remedy =
-             "Take a planner of parameters, such as `balanced`; plans of gradients can only be simulated."});
-  }
-}
-
 /// For each of the model's layers, its index in the profile.
 std::vector<std::size_t> find_layers(const Profile& profile, const std::vector<LayerParameters>& layers) {
   std::unordered_map<std::string, std::size_t> index_of;
@@ -59,15 +47,16 @@ std::int64_t RunningPlan::iteration_of(std::int64_t sequence) const {
 }
 
 std::string RunningPlan::describe(const Chunk& chunk) const {
-  return "averaging " + name_layers(plan.ops[chunk.op], plan) + " (op " + std::to_string(chunk.op) +
-         " of the plan, step " + std::to_string(iteration_of(chunk.sequence)) + ")";
+  const bool is_gradient = plan.ops[chunk.op].quantity == Quantity::gradients;
+  return (is_gradient ? "averaging the gradients of " : "averaging ") +
+         name_layers(plan.ops[chunk.op], plan) + " (op " + std::to_string(chunk.op) + " of the plan, step " +
+         std::to_string(iteration_of(chunk.sequence)) + ")";
 }
 
 std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Profile& profile,
                                                      const std::vector<LayerParameters>& layers,
                                                      std::int64_t first_iteration) {
   validate(plan, profile);
-  reject_unsupported(plan);
   auto running = std::make_shared<RunningPlan>();
   running->plan = plan;
   running->plan_layer = find_layers(profile, layers);
@@ -77,17 +66,24 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
   }
   const EventOrder order(profile);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    std::vector<TensorSlice> slices;
+    TransportOp op{.slices = {}, .quantity = plan.ops[i].quantity, .statistics = {}};
     for (const Segment& segment : plan.ops[i].segments) {
-      if (const LayerParameters* layer = parameters_of[segment.layer]; layer != nullptr) {
-        const auto part = segment_slices(*layer, segment.begin, segment.end);
-        slices.insert(slices.end(), part.begin(), part.end());
-      }
+      const LayerParameters* layer = parameters_of[segment.layer];
+      if (layer == nullptr) continue;
+      const auto part = segment_slices(*layer, segment.begin, segment.end);
+      op.slices.insert(op.slices.end(), part.begin(), part.end());
+      if (segment.end < 1) continue;  // statistics go with the layer's last element
+      const auto statistics = whole_slices(layer->statistics);
+      op.statistics.insert(op.statistics.end(), statistics.begin(), statistics.end());
     }
-    running->op_bytes.push_back(num_bytes(slices));
-    const OpMode mode = op_mode(plan.ops[i], order);
-    running->keeps_back |= mode != OpMode::in_place;
-    running->ops.push_back({std::move(slices), mode});
+    running->op_bytes.push_back(num_bytes(op.slices) + num_bytes(op.statistics));
+    if (op.quantity == Quantity::gradients) {
+      running->has_gradients = true;
+    } else {
+      op.mode = op_mode(plan.ops[i], order);
+      running->keeps_back |= op.mode != OpMode::in_place;
+    }
+    running->ops.push_back(std::move(op));
     running->labels.push_back("op " + std::to_string(i) + ": " + name_layers(plan.ops[i], plan));
   }
   const std::int64_t place = first_iteration % plan.period;

@@ -21,6 +21,7 @@ struct RunningPlan {
   std::vector<std::size_t> plan_layer;  ///< of each of the model's layers, its index in the plan
   std::vector<TransportOp> ops;         ///< of each op, what it averages
   bool keeps_back = false;              ///< whether there are held or carried ops
+  bool has_gradients = false;           ///< whether there are ops of gradients
   std::vector<std::int64_t> op_bytes;   ///< of each op
   std::vector<std::string> labels;      ///< of each op: "op 3: 'h.2' and 1 more"
   std::size_t first_op = 0;             ///< the op that is launched first
@@ -33,8 +34,8 @@ struct RunningPlan {
   std::string describe(const Chunk& chunk) const;
 };
 
-/// @throws std::invalid_argument where the plan is not valid for the profile, the profile lacks layers of the
-///   model, or an op is of a kind that is not carried out
+/// @throws std::invalid_argument where the plan is not valid for the profile or the profile lacks layers of
+///   the model
 std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Profile& profile,
                                                      const std::vector<LayerParameters>& layers,
                                                      std::int64_t first_iteration);

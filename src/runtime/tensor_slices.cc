@@ -109,24 +109,29 @@ std::vector<TensorSlice> segment_slices(const LayerParameters& layer, double beg
   return slices;
 }
 
+std::vector<TensorSlice> whole_slices(const std::vector<at::Tensor>& tensors) {
+  return segment_slices({.name = "", .parameters = tensors, .statistics = {}}, 0, 1);
+}
+
 std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSlice>& slices,
-                                                      std::int64_t max_bytes) {
+                                                      std::int64_t max_bytes, std::int64_t extra_elements) {
   std::vector<std::vector<TensorSlice>> chunks;
   std::int64_t room = 0;
   for (TensorSlice slice : slices) {
     const std::int64_t size = element_bytes(slice);
     while (slice.num_elements() > 0) {
-      const bool fits = !chunks.empty() && room >= size &&
+      const std::int64_t least = (1 + extra_elements) * size;
+      const bool fits = !chunks.empty() && room >= least &&
                         real_type(chunks.back().back().tensor) == real_type(slice.tensor) &&
                         chunks.back().back().tensor.device() == slice.tensor.device();
       if (!fits) {
         chunks.emplace_back();
-        room = std::max(max_bytes, size);
+        room = std::max(max_bytes, least);
       }
-      const std::int64_t count = std::min(slice.num_elements(), room / size);
+      const std::int64_t count = std::min(slice.num_elements(), room / size - extra_elements);
       chunks.back().push_back({slice.tensor, slice.begin, slice.begin + count});
       slice.begin += count;
-      room -= count * size;
+      room -= (count + extra_elements) * size;
     }
   }
   return chunks;

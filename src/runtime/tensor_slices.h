@@ -12,10 +12,12 @@
 
 namespace dreamddp {
 
-/// A layer of the running model: the trainable parameters that one module owns.
+/// A layer of the running model: what one module owns.
 struct LayerParameters {
   std::string name;
-  std::vector<at::Tensor> parameters;  ///< any shape, strides and dtype; none twice, none empty
+  std::vector<at::Tensor> parameters;  ///< trainable; any shape, strides and dtype; none twice, none empty
+  std::vector<at::Tensor>
+      statistics;  ///< running ones, averaged with the layer; only the forward writes them
 };
 
 /// Elements [begin, end) of a tensor, counted in storage order where its elements fill their storage densely
@@ -38,9 +40,14 @@ std::int64_t num_bytes(const std::vector<TensorSlice>& slices);
 /// Complex parameters come as real ones with twice the elements.
 std::vector<TensorSlice> segment_slices(const LayerParameters& layer, double begin, double end);
 
+/// All elements of the tensors.
+std::vector<TensorSlice> whole_slices(const std::vector<at::Tensor>& tensors);
+
 /// Cuts slices into chunks of at most max_bytes, each of one dtype and device. The order is kept.
+/// @param extra_elements that each slice takes on the wire beside its own
 std::vector<std::vector<TensorSlice>> cut_into_chunks(const std::vector<TensorSlice>& slices,
-                                                      std::int64_t max_bytes);
+                                                      std::int64_t max_bytes,
+                                                      std::int64_t extra_elements = 0);
 
 /// Copies the slices, one after the other, into the one-dimensional `buffer` of their dtype.
 void pack(const std::vector<TensorSlice>& slices, const at::Tensor& buffer);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "dreamddp/error.h"
+#include "runtime/gradient_slices.h"
 
 namespace dreamddp {
 namespace {
@@ -17,36 +18,70 @@ namespace {
 /// Smallest power of two that is at least the number of ranks.
 double scale_of(int num_ranks) { return std::exp2(std::ceil(std::log2(static_cast<double>(num_ranks)))); }
 
-/// The dtype in which the slices travel; they have the same.
-at::ScalarType wire_type(const std::vector<TensorSlice>& slices) {
-  return c10::toRealValueType(slices.front().tensor.scalar_type());
-}
-
-/// The slices, one after the other, in memory of their own.
-at::Tensor packed_copy(const std::vector<TensorSlice>& slices) {
-  std::int64_t num_elements = 0;
-  for (const TensorSlice& slice : slices) num_elements += slice.num_elements();
-  const auto options = slices.front().tensor.options().dtype(wire_type(slices)).requires_grad(false);
-  at::Tensor copy = at::empty({num_elements}, options);
-  pack(slices, copy);
-  return copy;
-}
-
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
+
+/// The dtype in which the slices travel; they have the same.
+at::ScalarType TorchTransport::ChunkSlices::wire_type() const {
+  return c10::toRealValueType(slices.front().tensor.scalar_type());
+}
+
+std::int64_t TorchTransport::ChunkSlices::num_elements() const {
+  if (kind == ChunkKind::gradients) return num_gradient_elements(slices);
+  std::int64_t total = 0;
+  for (const TensorSlice& slice : slices) total += slice.num_elements();
+  return total;
+}
+
+std::int64_t TorchTransport::ChunkSlices::num_bytes() const {
+  return num_elements() * static_cast<std::int64_t>(c10::elementSize(wire_type()));
+}
+
+void TorchTransport::ChunkSlices::pack(const at::Tensor& buffer) const {
+  if (kind == ChunkKind::gradients) {
+    pack_gradients(slices, buffer);
+  } else {
+    dreamddp::pack(slices, buffer);
+  }
+}
+
+/// The slices, one after the other, in memory of their own.
+at::Tensor TorchTransport::ChunkSlices::packed_copy() const {
+  const auto options = slices.front().tensor.options().dtype(wire_type()).requires_grad(false);
+  at::Tensor copy = at::empty({num_elements()}, options);
+  pack(copy);
+  return copy;
+}
+
+void TorchTransport::Op::add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices,
+                                    std::int64_t max_bytes) {
+  const std::int64_t extra = kind == ChunkKind::gradients ? 1 : 0;
+  for (std::vector<TensorSlice>& chunk : cut_into_chunks(slices, max_bytes, extra)) {
+    chunks.push_back({.kind = kind, .slices = std::move(chunk)});
+  }
+}
 
 TorchTransport::TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<c10d::ProcessGroup> group,
                                TransportOptions options)
     : group_(std::move(group)), options_(std::move(options)), slots_(options_.num_slots) {
   const std::int64_t limit =
       std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
-  for (const TransportOp& op : ops) {
-    ops_.push_back({.mode = op.mode, .chunks = cut_into_chunks(op.slices, limit)});
-    if (op.mode != OpMode::in_place) continue;
-    for (const std::vector<TensorSlice>& chunk : ops_.back().chunks) {
-      slot_bytes_ = std::max(slot_bytes_, num_bytes(chunk));
+  for (TransportOp& op : ops) {
+    Op& added = ops_.emplace_back();
+    added.is_kept_back = op.mode != OpMode::in_place;
+    const ChunkKind kind = op.quantity == Quantity::gradients ? ChunkKind::gradients
+                           : op.mode == OpMode::carried       ? ChunkKind::differences
+                                                              : ChunkKind::values;
+    const ChunkKind statistics_kind = added.is_kept_back ? ChunkKind::differences : ChunkKind::values;
+    if (kind == statistics_kind) {
+      op.slices.insert(op.slices.end(), op.statistics.begin(), op.statistics.end());
+      op.statistics.clear();
     }
+    added.add_chunks(kind, op.slices, limit);
+    added.add_chunks(statistics_kind, op.statistics, limit);
+    if (added.is_kept_back) continue;
+    for (const ChunkSlices& chunk : added.chunks) slot_bytes_ = std::max(slot_bytes_, chunk.num_bytes());
   }
 }
 
@@ -54,40 +89,42 @@ TorchTransport::~TorchTransport() = default;
 
 std::size_t TorchTransport::num_chunks(std::size_t op) { return ops_.at(op).chunks.size(); }
 
-bool TorchTransport::is_kept_back(std::size_t op) { return ops_.at(op).mode != OpMode::in_place; }
+bool TorchTransport::is_kept_back(std::size_t op) { return ops_.at(op).is_kept_back; }
 
-const std::vector<TensorSlice>& TorchTransport::slices_of(const Chunk& chunk) const {
+const TorchTransport::ChunkSlices& TorchTransport::slices_of(const Chunk& chunk) const {
   return ops_.at(chunk.op).chunks.at(chunk.index);
 }
 
 void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) {
   const Op& op = ops_.at(op_index);
-  if (op.mode == OpMode::in_place) return;
-  KeptMeans kept{.op = op_index, .means = std::vector<at::Tensor>(op.chunks.size()), .snapshots = {}};
-  if (op.mode == OpMode::carried) {
-    for (std::size_t i = 0; i < op.chunks.size(); ++i) {
-      kept.means[i] = packed_copy(op.chunks[i]);
-      kept.snapshots.push_back(kept.means[i].clone());
-    }
+  if (!op.is_kept_back) return;
+  const std::size_t num_chunks = op.chunks.size();
+  KeptMeans kept{.op = op_index,
+                 .means = std::vector<at::Tensor>(num_chunks),
+                 .snapshots = std::vector<at::Tensor>(num_chunks)};
+  for (std::size_t i = 0; i < num_chunks; ++i) {
+    if (op.chunks[i].kind != ChunkKind::differences) continue;
+    kept.means[i] = op.chunks[i].packed_copy();
+    kept.snapshots[i] = kept.means[i].clone();
   }
   const std::lock_guard lock(mutex_);
   kept_.emplace(sequence, std::move(kept));
 }
 
 at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
-  const std::vector<TensorSlice>& slices = slices_of(chunk);
+  const ChunkSlices& slices = slices_of(chunk);
   if (is_kept_back(chunk.op)) {
     const std::lock_guard lock(mutex_);
     at::Tensor& mean = kept_.at(chunk.sequence).means[chunk.index];
-    if (!mean.defined()) mean = packed_copy(slices);
+    if (!mean.defined()) mean = slices.packed_copy();
     return mean;
   }
-  const at::Tensor& first = slices.front().tensor;
-  if (!slot.bytes.defined() || slot.bytes.device() != first.device()) {
-    slot.bytes = at::empty({slot_bytes_}, at::TensorOptions().dtype(at::kByte).device(first.device()));
+  const at::Device device = slices.slices.front().tensor.device();
+  if (!slot.bytes.defined() || slot.bytes.device() != device) {
+    slot.bytes = at::empty({slot_bytes_}, at::TensorOptions().dtype(at::kByte).device(device));
   }
-  at::Tensor values = slot.bytes.narrow(0, 0, num_bytes(slices)).view(wire_type(slices));
-  pack(slices, values);
+  at::Tensor values = slot.bytes.narrow(0, 0, slices.num_bytes()).view(slices.wire_type());
+  slices.pack(values);
   return values;
 }
 
@@ -137,7 +174,13 @@ void TorchTransport::unpack(const Chunk& chunk, std::size_t slot_index) {
   } else if (num_ranks > 1) {
     slot.values.div_(num_ranks);
   }
-  if (!is_kept_back(chunk.op)) dreamddp::unpack(slot.values, slices_of(chunk));
+  if (is_kept_back(chunk.op)) return;
+  const ChunkSlices& slices = slices_of(chunk);
+  if (slices.kind == ChunkKind::gradients) {
+    unpack_gradients(slot.values, slices.slices);
+  } else {
+    dreamddp::unpack(slot.values, slices.slices);
+  }
 }
 
 void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
@@ -151,12 +194,12 @@ void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
   lock.unlock();
   const Op& op = ops_.at(op_index);
   for (std::size_t i = 0; i < op.chunks.size(); ++i) {
-    if (op.mode == OpMode::held) {
-      dreamddp::unpack(kept.means[i], op.chunks[i]);
+    if (op.chunks[i].kind == ChunkKind::values) {
+      dreamddp::unpack(kept.means[i], op.chunks[i].slices);
       continue;
     }
     const at::Tensor difference = kept.means[i] - kept.snapshots[i];
-    add(difference, op.chunks[i]);
+    add(difference, op.chunks[i].slices);
     for (KeptMeans* other : later) other->snapshots[i].add_(difference);
   }
 }

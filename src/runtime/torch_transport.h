@@ -33,8 +33,10 @@ struct TransportOptions {
 
 /// What an op of the plan averages, and how the mean reaches the parameters.
 struct TransportOp {
-  std::vector<TensorSlice> slices;
+  std::vector<TensorSlice> slices;  ///< of parameters; an op of gradients averages theirs
   OpMode mode = OpMode::in_place;
+  Quantity quantity = Quantity::parameters;
+  std::vector<TensorSlice> statistics;  ///< of the layers that the op carries
 };
 
 /// Means are exact: the sum is divided once, at the end; float16 is scaled by a power of two before it is
@@ -47,6 +49,11 @@ struct TransportOp {
 /// deviation from the mean that is about to be corrected, and would correct it a second time. So what is
 /// written, mean - snapshot, is also added to the snapshots of later executions: their means stay what they
 /// are, as these differences add up to 0 over the ranks.
+///
+/// Note [Running statistics]
+///
+/// The forward writes them, so in a window that spans one their mean must not be assigned: held ops carry
+/// them as a difference, like carried ones. In every other window no forward runs.
 ///
 /// Thread safety: as LaneTransport says.
 class TorchTransport : public LaneTransport {
@@ -71,18 +78,35 @@ class TorchTransport : public LaneTransport {
     c10::intrusive_ptr<c10d::Work> work;
     std::chrono::steady_clock::time_point launched;
   };
+  enum class ChunkKind {
+    values,       ///< of tensors; the mean is assigned
+    differences,  ///< of tensors, as they are at the launch; the mean less the snapshot is added
+    gradients,
+  };
+  struct ChunkSlices {
+    ChunkKind kind = ChunkKind::values;
+    std::vector<TensorSlice> slices;
+
+    at::ScalarType wire_type() const;
+    std::int64_t num_elements() const;  ///< on the wire
+    std::int64_t num_bytes() const;
+    void pack(const at::Tensor& buffer) const;
+    at::Tensor packed_copy() const;
+  };
   struct Op {
-    OpMode mode;
-    std::vector<std::vector<TensorSlice>> chunks;
+    bool is_kept_back = false;
+    std::vector<ChunkSlices> chunks;
+
+    void add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
   };
   /// One execution of a held or carried op; both by chunk.
   struct KeptMeans {
     std::size_t op;
     std::vector<at::Tensor> means;
-    std::vector<at::Tensor> snapshots;  // of a carried op
+    std::vector<at::Tensor> snapshots;  // of chunks of differences
   };
 
-  const std::vector<TensorSlice>& slices_of(const Chunk& chunk) const;
+  const ChunkSlices& slices_of(const Chunk& chunk) const;
   /// Where the chunk is reduced, filled with its values.
   at::Tensor packed(const Chunk& chunk, Slot& slot);
 

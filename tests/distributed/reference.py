@@ -2,7 +2,7 @@
 
 Knows nothing of hooks, lanes or time. Weights are averaged as they are at an op's launch; the result is
 written at once (averages in place: nobody reads or writes in between), before the step of the deadline
-(held), or added as a difference at the deadline (carried).
+(held), or added as a difference at the deadline (carried). Gradients are averaged behind the backward.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dreamddp import EventKind, Op, OpMode, Plan, Profile, Segment
+from dreamddp import EventKind, Op, OpMode, Plan, Profile, Quantity, Segment
 from dreamddp._core import op_mode
 from dreamddp.layers import find_layers
 
@@ -59,6 +59,28 @@ def write_segments(model: nn.Module, plan: Plan, op: Op, values: Sequence[torch.
 
 def elements_of(segment: Segment, size: int) -> tuple[int, int]:
     return int(segment.begin * size), size if segment.end >= 1 else int(segment.end * size)
+
+
+def average_gradients(models: Sequence[nn.Module], plan: Plan, op: Op) -> None:
+    """A gradient that is missing counts as zero, and stays missing where no model has it."""
+    for segment in op.segments:
+        name = plan.layers[segment.layer]
+        per_model = [flat_layers(model)[name] for model in models]
+        size = sum(parameter.numel() for parameter in per_model[0])
+        begin, end = elements_of(segment, size)
+        offset = 0
+        for parameters in zip(*per_model, strict=True):
+            part = slice(max(begin - offset, 0), max(end - offset, 0))
+            offset += parameters[0].numel()
+            if all(parameter.grad is None for parameter in parameters):
+                continue
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            gradients = [parameter.grad.view(-1)[part] for parameter in parameters]
+            mean = (sum(gradients[1:]) + gradients[0]) / len(models)
+            for gradient in gradients:
+                gradient.copy_(mean)
 
 
 def launch(models: Sequence[nn.Module], plan: Plan, op: Op, iteration: int, mode: OpMode) -> Averaging:
@@ -124,6 +146,10 @@ def run_reference(
         apply_due(iteration, (EventKind.before_forward,))
         for rank, model in enumerate(models):
             compute_gradients(rank, model, iteration)
+        for op in ops:
+            if op.quantity is Quantity.gradients:
+                average_gradients(models, plan, op)
+        ops = [op for op in ops if op.quantity is Quantity.parameters]
         launch_all(ops, iteration, after_step=False)
         apply_due(iteration, (EventKind.before_step,))
         for optimizer in optimizers:

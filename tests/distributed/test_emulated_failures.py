@@ -47,7 +47,7 @@ def peer_stays_away(rank: int, folder: Path) -> None:
     with emulated_ranks(rank, 2, folder, timeout_seconds=1):
         store = dist.distributed_c10d._get_default_store()
         if rank == 0:
-            with pytest.raises(RuntimeError, match="(?i)timeout|timed out"):
+            with pytest.raises(RuntimeError, match=r"(?i)timeout|timed out"):
                 dist.all_reduce(torch.ones(4))
             store.set("rank 0 is done", "1")
         else:

@@ -54,7 +54,9 @@ def check_against_reference(name: str, plan: Plan, profile: Profile) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.parametrize("planner", ["local-sgd", "equal-count", "balanced"])
+@pytest.mark.parametrize(
+    "planner", ["ssgd", "wfbp", "asc-wfbp", "ddp", "local-sgd", "equal-count", "dreamddp", "balanced"]
+)
 def test_two_ranks_equal_the_reference(name: str, planner: str) -> None:
     profile = Profile.from_json(run_ranks(found_profile, 2, name)[0])
     link = Link(bandwidth_bytes_per_second=1e6, workers=2)

@@ -61,7 +61,7 @@ def test_output_that_cannot_be_written_is_one_line(
         reading, writing = os.pipe()
         os.close(reading)
         shell = f'exec "$@" >&{writing}'
-        descriptors = (writing,)
+        descriptors: tuple[int, ...] = (writing,)
     else:
         shell, descriptors, writing = f'exec "$@" {redirection}', (), -1
     name, *flags = argv
