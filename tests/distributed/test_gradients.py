@@ -92,7 +92,7 @@ def train_branches(rank: int, dtype: torch.dtype) -> list[torch.Tensor | None]:
     model = Branches().to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     DreamDDP(model, optimizer, plan=gradient_plan([f"branches.{i}" for i in range(3)]))
-    model(torch.full((1, 4), 1.0 + rank, dtype=dtype), rank).sum().backward()
+    model(torch.full((1, 4), 1.0 + rank, dtype=dtype), rank).real.sum().backward()
     return [parameter.grad for parameter in model.parameters()]
 
 
@@ -124,3 +124,79 @@ def test_sparse_gradients_are_refused() -> None:
     for message in run_ranks(train_sparse, 2):
         assert "sparse" in message
         assert "sparse=False" in message
+
+
+class Normalised(nn.Sequential):
+    """Running statistics with momentum 0.5; the inputs of rank r are the numbers r + 1 and -(r + 1)."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(1, 2), nn.BatchNorm1d(2, momentum=0.5), nn.Linear(2, 1))
+
+
+WINDOWS = {
+    "gradients": (EventKind.after_backward, Event(0, EventKind.before_step), Quantity.gradients),
+    "backward": (EventKind.after_backward, Event(0, EventKind.before_step), Quantity.parameters),
+    "forward": (EventKind.after_step, Event(1, EventKind.before_forward, 1), Quantity.parameters),
+    "held": (EventKind.after_step, Event(1, EventKind.before_step), Quantity.parameters),
+    "carried": (EventKind.after_step, Event(2, EventKind.before_step), Quantity.parameters),
+}
+
+
+def normalisation_plan(window: str) -> Plan:
+    """Both linear layers in the backward window, the normalisation in the window named."""
+    kind, deadline, quantity = WINDOWS[window]
+    launch = Event(0, kind, 1) if kind is EventKind.after_backward else Event(0, kind)
+    others = Op(
+        [Segment(0), Segment(2)],
+        launch=Event(0, EventKind.after_backward, 0),
+        deadline=Event(0, EventKind.before_step),
+    )
+    normalisation = Op([Segment(1)], launch=launch, deadline=deadline, quantity=quantity)
+    ops = [normalisation, others] if launch.kind is EventKind.after_backward else [others, normalisation]
+    return Plan(planner="by hand", period=1, layers=["0", "1", "2"], ops=ops)
+
+
+def train_normalised(rank: int, window: str) -> list[list[float]]:
+    """Running means of both ranks after each iteration, once everything has been written."""
+    torch.manual_seed(0)
+    model = Normalised()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0], [2.0]]))
+        model[0].bias.zero_()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    sync = DreamDDP(model, optimizer, plan=normalisation_plan(window))
+    means = []
+    for _ in range(4):
+        inputs = torch.tensor([[rank + 1.0], [3 * rank + 1.0]])
+        model(inputs).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        sync._engine.finish()
+        means.append(model[1].running_mean.tolist())
+    assert model[1].num_batches_tracked.dtype == torch.int64
+    return means
+
+
+@pytest.mark.parametrize("window", sorted(WINDOWS))
+def test_b9_running_statistics_are_averaged_with_their_layer(window: str) -> None:
+    """The mean of a batch is 1 on rank 0 and 3 on rank 1; that of both ranks follows 2 (1 - 2^-n)."""
+    results = run_ranks(train_normalised, 2, window)
+    assert results[0] == results[1]
+    assert results[0] == [[2 * (1 - 0.5**n), 4 * (1 - 0.5**n)] for n in (1, 2, 3, 4)]
+
+
+def train_without_keeping(rank: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    DreamDDP(model, optimizer, planner="ssgd", link=LINK)
+    start = model.weight.detach().clone()
+    for _ in range(3):
+        model(torch.tensor([[float(rank)]])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return start - model.weight.detach()
+
+
+def test_training_goes_on_where_nobody_keeps_the_object() -> None:
+    assert [float(moved) for moved in run_ranks(train_without_keeping, 2)] == [1.5, 1.5]
