@@ -161,8 +161,8 @@ def train_normalised(rank: int, window: str) -> list[list[float]]:
     torch.manual_seed(0)
     model = Normalised()
     with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[1.0], [2.0]]))
-        model[0].bias.zero_()
+        model.get_parameter("0.weight").copy_(torch.tensor([[1.0], [2.0]]))
+        model.get_parameter("0.bias").zero_()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     sync = DreamDDP(model, optimizer, plan=normalisation_plan(window))
     means = []
@@ -172,8 +172,8 @@ def train_normalised(rank: int, window: str) -> list[list[float]]:
         optimizer.step()
         optimizer.zero_grad()
         sync._engine.finish()
-        means.append(model[1].running_mean.tolist())
-    assert model[1].num_batches_tracked.dtype == torch.int64
+        means.append(model.get_buffer("1.running_mean").tolist())
+    assert model.get_buffer("1.num_batches_tracked").dtype == torch.int64
     return means
 
 
