@@ -49,6 +49,8 @@ class Engine:
         other collective may run on it while a plan is carried out."""
     def attach(self) -> None:
         """Hooks the gradients. Until set_plan() nothing is communicated."""
+    def set_repeated(self, layers: Sequence[int]) -> None:
+        """Gradients of these layers come more than once in a backward; they join at its end."""
     def detach(self) -> None:
         """Removes the hooks. Ops in flight go on; finish() first waits for them."""
     def close(self) -> None:
@@ -77,6 +79,8 @@ class Engine:
         """
     def forward_starts(self) -> None:
         """The model's forward begins, with gradients. Blocks for what it needs; raises SyncError."""
+    def module_begins(self) -> None:
+        """A module is about to run, while there is no plan. Never blocks."""
     def forward_finishes(self) -> None:
         """The model's forward has ended. Never blocks."""
     def reader_backward_ends(self, layer: int) -> None:
@@ -116,6 +120,14 @@ class Engine:
         """Those recorded so far: kind, name, rank, iteration, begin, end, on time.monotonic()."""
     def statistics(self) -> TrainingStatistics: ...
     def reset_statistics(self) -> None: ...
+
+class ParameterWatch:
+    """Whether parameters are still what they were: trained or not, dtype, device, shape, strides, and the
+    node that accumulates the gradient. Values and storage may change."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None: ...
+    def first_changed(self) -> int | None:
+        """Index of the first parameter that is no longer what it was. Cheap enough for every iteration."""
 
 class LinkStatistics:
     """What an emulated link of this process has carried."""
