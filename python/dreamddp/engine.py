@@ -19,7 +19,7 @@ from dreamddp import _core, agreement, description, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
-from dreamddp.layers import find_layers
+from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
 from dreamddp.planning import Planning, PlanningOptions
@@ -142,15 +142,22 @@ class DreamDDP:
             check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
             self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
-            return self._describe(first_iteration)
+            return description.describe(
+                model,
+                self._find_layers(),
+                self._given_plan,
+                self._given_profile,
+                first_iteration,
+                options.description(),
+            )
 
         descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
         agreement.require_equal(descriptions, "model or arguments")
         model_state.broadcast([*model.parameters(), *model.buffers()], self._group)
         self._attach(first_iteration)
 
-    def _describe(self, first_iteration: int) -> dict[str, Any]:
-        """What ranks compare before they attach to the model as it is now.
+    def _find_layers(self) -> list[ModelLayer]:
+        """Layers of the model as it is now.
 
         Raises:
             ValueError: for parameters that cannot be averaged, and a plan or profile of another model.
@@ -160,17 +167,10 @@ class DreamDDP:
             description.check_plan_fits(self._given_plan, layers)
         if self._given_profile is not None:
             description.check_profile_fits(self._given_profile, layers)
-        return description.describe(
-            self._model,
-            layers,
-            self._given_plan,
-            self._given_profile,
-            first_iteration,
-            self._options.description(),
-        )
+        return layers
 
     def _attach(self, first_iteration: int) -> None:
-        self._layers = find_layers(self._model)
+        self._layers = self._find_layers()
         if not self._layers:
             warnings.warn(
                 "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=3
@@ -226,7 +226,12 @@ class DreamDDP:
                     "detach() before and attach again after"
                 ) from error
         iteration = self.iteration
-        descriptions = agreement.on_all_ranks(lambda: self._describe(iteration), self._control_group, doing)
+
+        def describe() -> dict[str, Any]:
+            model = description.describe_model(self._model, self._find_layers())
+            return model | {"the iteration of the change": iteration}
+
+        descriptions = agreement.on_all_ranks(describe, self._control_group, doing)
         agreement.require_equal(descriptions, "the changed model")
         self._engine.finish()
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
