@@ -6,6 +6,7 @@ Design sections 3 and 9.
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,6 +56,7 @@ class LoopHooks:
         self._model_watch = ModelWatch(model, layers)
         self._watch: ReadWatch | None = None
         self._read_hooks: ReadHooks | None = None
+        self._accumulation = AccumulationWarning()
         self._stepped: set[int] = set()
         self._raised_before: BaseException | None = None
         self._handles: list[RemovableHandle] = [
@@ -107,8 +109,9 @@ class LoopHooks:
         self._raised_before = sys.exc_info()[1]
         self._stepped.clear()
         self._stop_watch()
-        if self._engine.awaits_step:  # the last step was skipped
+        if self._engine.awaits_step:  # the last step was skipped, or there is none for each backward
             self._backward_ended()
+            self._accumulation.step_was_skipped()
         self._engine.forward_starts()
         if self.model_has_changed:
             self._attach_again()._before_forward(module, args)
@@ -163,6 +166,7 @@ class LoopHooks:
             if len(self._stepped) == self._num_optimizers:
                 self._stepped.clear()
                 self._engine.step_ends()
+                self._accumulation.step_ends()
 
         return hook
 
@@ -215,6 +219,32 @@ class LoopHooks:
         if self._read_hooks is not None:
             self._read_hooks.remove()
             self._read_hooks = None
+
+
+class AccumulationWarning:
+    """Warns once where gradients are accumulated without no_sync().
+
+    A loss scaler skips steps too, but not before every step.
+    """
+
+    def __init__(self) -> None:
+        self._skipped = 0
+        self._steps_in_a_row = 0
+        self._has_warned = False
+
+    def step_was_skipped(self) -> None:
+        self._skipped += 1
+
+    def step_ends(self) -> None:
+        self._steps_in_a_row = self._steps_in_a_row + 1 if self._skipped else 0
+        if self._steps_in_a_row == 3 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"DreamDDP: {self._skipped + 1} backwards come before each step, and each counts as an "
+                "iteration of the plan. To accumulate gradients, put all but the last under no_sync().",
+                stacklevel=2,
+            )
+        self._skipped = 0
 
 
 def _is_in_backward() -> bool:
