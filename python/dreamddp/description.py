@@ -22,12 +22,9 @@ def describe(
 ) -> dict[str, Any]:
     """Entries that ranks compare one by one, in this order."""
     due = first_due_layer(layers, plan, first_iteration)
-    description: dict[str, Any] = {
-        f"the step to start from (first_iteration, layer '{due}' is due first)": first_iteration
-    }
     return (
-        description
-        | describe_model(model, layers)
+        describe_model(model, layers)
+        | {f"the step to start from (first_iteration, layer '{due}' is due first)": first_iteration}
         | arguments
         | {
             "plan": None if plan is None else plan.to_json(),

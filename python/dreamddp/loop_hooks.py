@@ -126,7 +126,8 @@ class LoopHooks:
             return
         self._engine.forward_finishes()
         if sys.exc_info()[1] is not self._raised_before:  # the forward has raised
-            self._stop_watch()
+            if self._watch is not None:
+                self._watch.leave()
             if self._read_hooks is not None:
                 self._read_hooks.backward_ended()
 

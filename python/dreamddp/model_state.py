@@ -52,7 +52,7 @@ def average(
 def _distinct_elements(tensor: torch.Tensor) -> torch.Tensor:
     """A view without the repetitions of an expanded tensor, which cannot be written as a whole."""
     view = tensor.detach()
-    for dim, stride in enumerate(view.stride()):
-        if stride == 0 and view.size(dim) > 1:
-            view = view.narrow(dim, 0, 1)
+    for dim in reversed(range(tensor.dim())):
+        if tensor.stride(dim) == 0 and tensor.size(dim) > 0:
+            view = view.select(dim, 0)
     return view

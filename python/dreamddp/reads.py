@@ -92,13 +92,20 @@ class ReadWatch(TorchDispatchMode):
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(self._on_gradient(self.layers[layer.name]))
                 )
+        self._is_watching = True
         self.__enter__()  # type: ignore[no-untyped-call]
 
+    def leave(self) -> None:
+        """Watches no more operators; hooks stay, as they may be running."""
+        if self._is_watching:
+            self._is_watching = False
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
     def stop(self) -> None:
+        self.leave()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _tick(self) -> int:
         self._time += 1

@@ -151,9 +151,7 @@ def test_accumulation_without_no_sync_is_a_warning() -> None:
     assert run_ranks(accumulate_without_no_sync, 1, 1)[0][2] == []
 
 
-def schedule(
-    rank: int, first: int, last: int, states: list[dict[str, object]]
-) -> tuple[list[float], list[Any]]:
+def schedule(rank: int, first: int, last: int, states: list[Any]) -> tuple[list[float], list[Any]]:
     """Learning rates of steps `first` to `last`; any warning is an error."""
     model = build()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.8)
@@ -161,7 +159,8 @@ def schedule(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
-        for part, state in zip((model, optimizer, scheduler), states, strict=False):
+        parts: list[Any] = [model, optimizer, scheduler]
+        for part, state in zip(parts, states, strict=False):
             part.load_state_dict(state)
         plan = both_windows_plan(LAYERS, period=2)
         sync = DreamDDP(model, optimizer, plan=plan, first_iteration=first, timeout=20.0)
@@ -172,14 +171,14 @@ def schedule(
             scheduler.step()
             optimizer.zero_grad()
         sync.finish()
-    return rates, [part.state_dict() for part in (model, optimizer, scheduler)]
+    return rates, [part.state_dict() for part in parts]
 
 
 def test_c7_schedulers_see_the_steps_and_do_not_warn() -> None:
     results = run_ranks(schedule, 2, 0, 6, [])
-    for rates, states in results:
+    for rates, _ in results:
         assert rates == [0.8, 0.8, 0.4, 0.4, 0.2, 0.2]
-    for rates, _ in run_ranks(schedule, 2, 6, 8, states):
+    for rates, _ in run_ranks(schedule, 2, 6, 8, results[1][1]):
         assert rates == [0.1, 0.1]
 
 
