@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -128,6 +129,13 @@ class ParameterWatch:
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None: ...
     def first_changed(self) -> int | None:
         """Index of the first parameter that is no longer what it was. Cheap enough for every iteration."""
+
+class ContentsWatch:
+    """Whether dictionaries still hold the same objects in the same order."""
+
+    def __init__(self, dictionaries: Sequence[dict[str, Any]]) -> None: ...
+    @property
+    def has_changed(self) -> bool: ...
 
 class LinkStatistics:
     """What an emulated link of this process has carried."""

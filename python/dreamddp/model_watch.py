@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dreamddp._core import reject
-from dreamddp._runtime import ParameterWatch
+from dreamddp._runtime import ContentsWatch, ParameterWatch
 from dreamddp.layers import ModelLayer
 
 _attached = WeakIdKeyDictionary()
@@ -40,8 +38,7 @@ class ModelWatch:
         self._states = {name: _state(parameter) for name, parameter in self._parameters.items()}
         self._watch = ParameterWatch(list(self._parameters.values()))
         modules = list(model.modules())
-        self._contents = [m._parameters for m in modules] + [m._modules for m in modules]
-        self._expected = list(self._items())
+        self._contents = ContentsWatch([m._parameters for m in modules] + [m._modules for m in modules])
         for layer in layers:
             for parameter in layer.parameters:
                 _attached[parameter] = self
@@ -55,11 +52,7 @@ class ModelWatch:
     @property
     def has_changed(self) -> bool:
         """Cheap enough for every iteration."""
-        return (
-            sum(map(len, self._contents)) != len(self._expected)
-            or not all(map(operator.is_, self._items(), self._expected))
-            or self._watch.first_changed() is not None
-        )
+        return self._contents.has_changed or self._watch.first_changed() is not None
 
     def changes(self) -> list[str]:
         """What has changed, for people."""
@@ -80,9 +73,6 @@ class ModelWatch:
         """Parameters of the model that it did not have when the watch was made."""
         before = set(map(id, self._parameters.values()))
         return [parameter for parameter in self._model.parameters() if id(parameter) not in before]
-
-    def _items(self) -> Iterable[object]:
-        return chain.from_iterable(contents.values() for contents in self._contents)
 
 
 def _state(parameter: torch.Tensor) -> str:

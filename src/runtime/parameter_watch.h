@@ -23,7 +23,7 @@ class ParameterWatch {
   ParameterWatch& operator=(const ParameterWatch&) = delete;
 
   /// Index of the first parameter that is no longer what it was.
-  std::optional<std::size_t> first_changed() const;
+  std::optional<std::size_t> first_changed();
 
  private:
   struct State;
