@@ -198,9 +198,8 @@ def checkpoint_the_model(rank: int) -> bool:
     model, optimizer = build("shared layer", rank)
     DreamDDP(model, optimizer, period=2)
     inputs = torch.ones(2, 8, requires_grad=True)
-    checkpoint(model, inputs, use_reentrant=True).sum().backward()
     with pytest.raises(RuntimeError, match="use_reentrant=False"):
-        optimizer.step()
+        checkpoint(model, inputs, use_reentrant=True).sum().backward()
     return True
 
 
@@ -247,7 +246,7 @@ def test_b10_compiled_models_equal_the_reference(when: str, plan: str) -> None:
 def attach_lazy(rank: int) -> bool:
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(affine=False))
     with pytest.raises(ValueError, match=r"'0.weight': got no values yet.*Run one forward"):
-        DreamDDP(model, torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), period=1)
+        DreamDDP(model, torch.optim.SGD(model.parameters(), lr=0.1), period=1)
     norm = nn.Sequential(nn.Linear(4, 4), nn.LazyBatchNorm1d(affine=False))
     with pytest.raises(ValueError, match=r"buffer '1.running_mean': got no values yet.*Run one forward"):
         DreamDDP(norm, torch.optim.SGD(norm.parameters(), lr=0.1), period=1)
