@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer, layer_name
+from dreamddp.module_hooks import ModuleHook
 
 NEVER = -1
 
@@ -84,9 +85,10 @@ class ReadWatch(TorchDispatchMode):
             for parameter in layer.parameters
         }
         self._handles: list[RemovableHandle] = []
+        enter, leave = ModuleHook(self._enter), ModuleHook(self._leave)
         for module in self._names:
-            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(leave, always_call=True))
         for layer in layers:
             for parameter in layer.parameters:
                 self._handles.append(
