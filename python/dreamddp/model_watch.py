@@ -38,7 +38,11 @@ class ModelWatch:
         self._states = {name: _state(parameter) for name, parameter in self._parameters.items()}
         self._watch = ParameterWatch(list(self._parameters.values()))
         modules = list(model.modules())
-        self._contents = ContentsWatch([m._parameters for m in modules] + [m._modules for m in modules])
+        self._contents = ContentsWatch(
+            [module._parameters for module in modules]
+            + [module._modules for module in modules]
+            + [layer.module._buffers for layer in layers if layer.statistics]
+        )
         for layer in layers:
             for parameter in layer.parameters:
                 _attached[parameter] = self
@@ -67,7 +71,7 @@ class ModelWatch:
                 lines.append(f"parameter '{name}' was {self._states[name]} and is {_state(parameter)}")
         if not lines and (changed := self._watch.first_changed()) is not None:
             lines.append(f"parameter '{list(now)[changed]}' was converted and back")
-        return lines or ["modules were added or replaced"]
+        return lines or ["modules or running statistics were added or replaced"]
 
     def new_parameters(self) -> list[nn.Parameter]:
         """Parameters of the model that it did not have when the watch was made."""

@@ -201,6 +201,27 @@ def test_b7_a_given_plan_that_no_longer_fits_raises() -> None:
     assert run_ranks(change_under_a_plan, 2) == [True, True]
 
 
+def replace_statistics(rank: int) -> torch.Tensor:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4, momentum=0.0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    sync = DreamDDP(model, optimizer, plan=both_windows_plan(["0", "1"], period=1), timeout=20.0)
+    step(model, optimizer, rank, 0)
+    sync._engine.finish()
+    model.get_submodule("1").running_mean = torch.full((4,), 1.0 + 2.0 * rank)
+    for iteration in range(1, 3):
+        step(model, optimizer, rank, iteration)
+    sync._engine.finish()
+    mean = model.get_submodule("1").running_mean
+    assert isinstance(mean, torch.Tensor)
+    return mean.clone()
+
+
+def test_running_statistics_that_are_replaced_are_followed() -> None:
+    for mean in run_ranks(replace_statistics, 2):
+        assert torch.equal(mean, torch.full((4,), 2.0))
+
+
 def attach_twice(rank: int) -> bool:
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
