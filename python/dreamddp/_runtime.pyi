@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -49,6 +50,8 @@ class Engine:
         other collective may run on it while a plan is carried out."""
     def attach(self) -> None:
         """Hooks the gradients. Until set_plan() nothing is communicated."""
+    def set_repeated(self, layers: Sequence[int]) -> None:
+        """Gradients of these layers come more than once in a backward; they join at its end."""
     def detach(self) -> None:
         """Removes the hooks. Ops in flight go on; finish() first waits for them."""
     def close(self) -> None:
@@ -77,6 +80,8 @@ class Engine:
         """
     def forward_starts(self) -> None:
         """The model's forward begins, with gradients. Blocks for what it needs; raises SyncError."""
+    def module_begins(self) -> None:
+        """A module is about to run, while there is no plan. Never blocks."""
     def forward_finishes(self) -> None:
         """The model's forward has ended. Never blocks."""
     def reader_backward_ends(self, layer: int) -> None:
@@ -116,6 +121,21 @@ class Engine:
         """Those recorded so far: kind, name, rank, iteration, begin, end, on time.monotonic()."""
     def statistics(self) -> TrainingStatistics: ...
     def reset_statistics(self) -> None: ...
+
+class ParameterWatch:
+    """Whether parameters are still what they were: trained or not, dtype, device, shape, strides, and the
+    node that accumulates the gradient. Values and storage may change."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None: ...
+    def first_changed(self) -> int | None:
+        """Index of the first parameter that is no longer what it was. Cheap enough for every iteration."""
+
+class ContentsWatch:
+    """Whether dictionaries still hold the same objects in the same order."""
+
+    def __init__(self, dictionaries: Sequence[dict[str, Any]]) -> None: ...
+    @property
+    def has_changed(self) -> bool: ...
 
 class LinkStatistics:
     """What an emulated link of this process has carried."""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dreamddp._core import Plan, Profile
-from dreamddp.layers import ModelLayer
+import torch
+from torch import nn
+
+from dreamddp._core import Plan, Profile, reject
+from dreamddp.layers import ModelLayer, layer_name, reject_lazy
 
 
 def describe(
+    model: nn.Module,
     layers: Sequence[ModelLayer],
     plan: Plan | None,
     profile: Profile | None,
@@ -18,21 +22,41 @@ def describe(
 ) -> dict[str, Any]:
     """Entries that ranks compare one by one, in this order."""
     due = first_due_layer(layers, plan, first_iteration)
-    description: dict[str, Any] = {
-        f"the step to start from (first_iteration, layer '{due}' is due first)": first_iteration
-    }
-    for layer in layers:
-        description[f"layer '{layer.name}'"] = [
-            (tuple(p.shape), str(p.dtype), p.stride(), p.device.type) for p in layer.parameters
-        ]
     return (
-        description
+        describe_model(model, layers)
+        | {f"the step to start from (first_iteration, layer '{due}' is due first)": first_iteration}
         | arguments
         | {
             "plan": None if plan is None else plan.to_json(),
             "profile": None if profile is None else profile.to_json(),
         }
     )
+
+
+def describe_model(model: nn.Module, layers: Sequence[ModelLayer]) -> dict[str, Any]:
+    """Everything that attaching broadcasts: parameters, whether trained or frozen, and buffers.
+
+    Raises:
+        ValueError: for a sparse one, which cannot be broadcast.
+    """
+    trained = {id(parameter) for layer in layers for parameter in layer.parameters}
+    description: dict[str, Any] = {}
+    for number, (name, parameter) in enumerate(model.named_parameters()):
+        key = f"parameter '{name}' of layer '{layer_name(name.rpartition('.')[0])}'"
+        kind = "trained" if id(parameter) in trained else "frozen"
+        description[key] = f"number {number}, {kind}, {_of_tensor(key, parameter)}"
+    for number, (name, buffer) in enumerate(model.named_buffers()):
+        key = f"buffer '{name}'"
+        description[key] = f"number {number}, {_of_tensor(key, buffer)}"
+    return description
+
+
+def _of_tensor(name: str, tensor: torch.Tensor) -> str:
+    if nn.parameter.is_lazy(tensor):
+        reject_lazy(name)
+    if tensor.layout != torch.strided:
+        reject(name, f"layout {tensor.layout}", "a dense tensor", "Convert it with to_dense().")
+    return f"{tuple(tensor.shape)}, {tensor.dtype}, strides {tensor.stride()}, on {tensor.device.type}"
 
 
 def first_due_layer(layers: Sequence[ModelLayer], plan: Plan | None, first_iteration: int) -> str:

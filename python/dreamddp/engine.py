@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, description
-from dreamddp._core import Link, Plan, Profile, Span, SpanKind
+from dreamddp import _core, agreement, description, model_state
+from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
-from dreamddp.layers import find_layers
+from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
+from dreamddp.model_watch import check_unattached
 from dreamddp.planning import Planning, PlanningOptions
 
 DEFAULT_PROFILE_ITERATIONS = 12
@@ -129,53 +130,118 @@ class DreamDDP:
             staging_bytes=staging_bytes,
         )
 
+        self._options = options
+        self._staging_bytes = staging_bytes
+        self._timeout_seconds = seconds
+        self._given_link = link
+        self._no_sync_depth = 0
+        self._control_group: dist.ProcessGroup | None = None
+
         def describe() -> dict[str, Any]:
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
-            self._layers = find_layers(model)
+            check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
-            if self._given_plan is not None:
-                description.check_plan_fits(self._given_plan, self._layers)
             self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
-            if self._given_profile is not None:
-                description.check_profile_fits(self._given_profile, self._layers)
             return description.describe(
-                self._layers, self._given_plan, self._given_profile, first_iteration, options.description()
+                model,
+                self._find_layers(),
+                self._given_plan,
+                self._given_profile,
+                first_iteration,
+                options.description(),
             )
 
         descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
         agreement.require_equal(descriptions, "model or arguments")
+        model_state.broadcast([*model.parameters(), *model.buffers()], self._group)
+        self._attach(first_iteration)
+
+    def _find_layers(self) -> list[ModelLayer]:
+        """Layers of the model as it is now.
+
+        Raises:
+            ValueError: for parameters that cannot be averaged, and a plan or profile of another model.
+        """
+        layers = find_layers(self._model)
+        if self._given_plan is not None:
+            description.check_plan_fits(self._given_plan, layers)
+        if self._given_profile is not None:
+            description.check_profile_fits(self._given_profile, layers)
+        return layers
+
+    def _attach(self, first_iteration: int) -> None:
+        self._layers = self._find_layers()
         if not self._layers:
             warnings.warn(
-                "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=2
+                "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=3
             )
-
-        self._no_sync_depth = 0
-        self._broadcast()
         self._engine = Engine(
             [(layer.name, list(layer.parameters), list(layer.statistics)) for layer in self._layers],
             self._group,
-            staging_bytes=staging_bytes,
-            timeout_seconds=seconds,
+            staging_bytes=self._staging_bytes,
+            timeout_seconds=self._timeout_seconds,
         )
+        self._engine.set_no_sync(self._no_sync_depth > 0)
         self._planning = Planning(
-            options,
+            self._options,
             self._layers,
             self._engine,
             self._group,
             given_plan=self._given_plan,
             profile=self._given_profile,
-            link=link,
+            link=self._given_link,
             first_iteration=first_iteration,
         )
-        self._hooks: LoopHooks | None = None
-        if self._layers:
-            self._engine.attach()
-            self._hooks = LoopHooks(
-                model, self._optimizers, self._layers, self._engine, self._planning, self._group
-            )
-            # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight
-            # do not keep the interpreter from ending.
-            weakref.finalize(self._hooks, self._engine.close)
+        self._engine.attach()
+        self._hooks = LoopHooks(
+            self._model,
+            self._optimizers,
+            self._layers,
+            self._engine,
+            self._planning,
+            self._group,
+            attach_again=self._attach_again,
+        )
+        # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight do not
+        # keep the interpreter from ending.
+        self._close_engine = weakref.finalize(self._hooks, self._engine.close)
+
+    def _attach_again(self) -> LoopHooks:
+        """The model has changed since attaching: where it has on all ranks, goes on with it as it is now.
+
+        All parameters are averaged once, so that those that are frozen now are equal. Collective.
+        """
+        doing = f"comparing the model, which has changed: {self._hooks.changes()}"
+        if self._control_group is None:
+            # Where other ranks have not changed theirs, they must not take this for one of their averages.
+            try:
+                self._control_group = dist.new_group(
+                    dist.get_process_group_ranks(self._group),
+                    timeout=datetime.timedelta(seconds=self._timeout_seconds),
+                    use_local_synchronization=True,
+                )
+            except RuntimeError as error:
+                raise SyncError(
+                    f"a peer is missing while {doing}. Change it on all ranks in the same iteration, or call "
+                    "detach() before and attach again after"
+                ) from error
+        iteration = self.iteration
+
+        def describe() -> dict[str, Any]:
+            model = description.describe_model(self._model, self._find_layers())
+            return model | {"the iteration of the change": iteration}
+
+        descriptions = agreement.on_all_ranks(describe, self._control_group, doing)
+        agreement.require_equal(descriptions, "the changed model")
+        self._engine.finish()
+        parameters = [parameter for layer in self._layers for parameter in layer.parameters]
+        self._engine.average(parameters)
+        model_state.broadcast(self._hooks.new_parameters(), self._group)
+        self._given_link = self._planning.link
+        self._hooks.remove()
+        self._close_engine()
+        self._attach(iteration)
+        return self._hooks
 
     # What the user calls
 
@@ -197,7 +263,7 @@ class DreamDDP:
     @property
     def iteration(self) -> int:
         """Iterations completed, counted from the start of training."""
-        return self._engine.iteration
+        return max(self._engine.iteration, self._planning.first_iteration)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -222,19 +288,26 @@ class DreamDDP:
         Raises:
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
+        if self._hooks.model_has_changed:
+            self._attach_again()
         self._engine.finish()
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
-        buffers = [buffer for buffer in self._model.buffers() if buffer.numel() > 0]
-        self._engine.average(parameters + [b for b in buffers if b.is_floating_point() or b.is_complex()])
-        for buffer in buffers:
-            if not (buffer.is_floating_point() or buffer.is_complex()):
-                dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self._group)
+        model_state.average(parameters, self._model.buffers(), self._engine, self._group)
+
+    def wait(self) -> None:
+        """Returns when no average that is in flight changes parameters any more: for code that reads them by
+        itself. Local.
+
+        A forward of the model or of one of its modules waits by itself, and so do `state_dict()` and
+        copying the model. Reading a tensor, as in `linear(x, model.head.weight)` outside the model's forward,
+        does not. Before parameters are written, call `finish()`.
+        """
+        self._hooks.wait()
 
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before
         attaching."""
-        if self._hooks is not None:
-            self._hooks.remove()
+        self._hooks.remove()
         self._engine.detach()
         self._engine.finish()
 
@@ -275,16 +348,6 @@ class DreamDDP:
         Raises:
             ValueError: where no complete iteration has been measured yet.
         """
-        if self._hooks is None or self._hooks.order is None:
+        if self._hooks.order is None:
             raise ValueError("no complete iteration was measured: run forward, backward and step first")
         return self._planning.measured_profile(self._hooks.order)
-
-    def _broadcast(self) -> None:
-        """Ranks start equal (design section 9.8)."""
-        source = dist.get_process_group_ranks(self._group)[0]
-        with torch.no_grad():
-            for tensor in [*self._model.parameters(), *self._model.buffers()]:
-                if tensor.numel() > 0:
-                    dense = tensor.detach().contiguous()
-                    dist.broadcast(dense, source, group=self._group)
-                    tensor.copy_(dense)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ a step and the next forward and between a backward and its step."""
 ROOT = "(root)"
 """Name of the layer for parameters that the model itself owns, outside all submodules."""
 
-_AVERAGED = (
+AVERAGED = (
     torch.float16,
     torch.bfloat16,
     torch.float32,
@@ -59,16 +60,11 @@ def find_layers(model: nn.Module) -> list[ModelLayer]:
         own: list[nn.Parameter] = []
         for name, parameter in module.named_parameters(recurse=False):
             full_name = f"{module_name}.{name}" if module_name else name
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
-                reject(
-                    f"parameter '{full_name}'",
-                    "no values yet",
-                    "an initialised one",
-                    "Run one forward with a dummy batch before attaching DreamDDP.",
-                )
+            if nn.parameter.is_lazy(parameter):
+                reject_lazy(f"parameter '{full_name}'")
             if id(parameter) in seen or not parameter.requires_grad or parameter.numel() == 0:
                 continue
-            if parameter.dtype not in _AVERAGED or parameter.layout != torch.strided:
+            if parameter.dtype not in AVERAGED or parameter.layout != torch.strided:
                 reject(
                     f"parameter '{full_name}'",
                     f"dtype {parameter.dtype}, layout {parameter.layout}",
@@ -90,3 +86,12 @@ def _running_statistics(module: nn.Module) -> tuple[torch.Tensor, ...]:
         return ()
     found = (module.running_mean, module.running_var)
     return tuple(tensor for tensor in found if tensor is not None and tensor.numel() > 0)
+
+
+def reject_lazy(name: str) -> NoReturn:
+    reject(
+        name,
+        "no values yet",
+        "an initialised one",
+        "Run one forward with a dummy batch before attaching DreamDDP.",
+    )

@@ -5,8 +5,10 @@ Design sections 3 and 9.
 
 from __future__ import annotations
 
+import sys
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from dreamddp import _core, agreement, profiling
 from dreamddp._core import Plan, Profile
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
+from dreamddp.model_watch import ModelWatch
+from dreamddp.module_hooks import ModuleHook
 from dreamddp.planning import Planning
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
@@ -39,6 +43,7 @@ class LoopHooks:
         engine: Engine,
         planning: Planning,
         group: dist.ProcessGroup,
+        attach_again: Callable[[], LoopHooks],
     ) -> None:
         self.order: ReadOrder | None = None
         self._model = model
@@ -47,12 +52,16 @@ class LoopHooks:
         self._engine = engine
         self._planning = planning
         self._group = group
+        self._attach_again = attach_again
+        self._model_watch = ModelWatch(model, layers)
         self._watch: ReadWatch | None = None
         self._read_hooks: ReadHooks | None = None
+        self._accumulation = AccumulationWarning()
         self._stepped: set[int] = set()
+        self._raised_before: BaseException | None = None
         self._handles: list[RemovableHandle] = [
-            model.register_forward_pre_hook(self._before_forward),
-            model.register_forward_hook(self._after_forward),
+            model.register_forward_pre_hook(ModuleHook(self._before_forward, before_copy=self.wait)),
+            model.register_forward_hook(ModuleHook(self._after_forward), always_call=True),
         ]
         first_backward_ended = weakref.WeakMethod(self._first_backward_ended)
 
@@ -72,22 +81,55 @@ class LoopHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._model_watch.remove()
+
+    @property
+    def model_has_changed(self) -> bool:
+        """Whether parameters were frozen, unfrozen, converted, added or replaced since attaching."""
+        return self._model_watch.has_changed
+
+    def wait(self) -> None:
+        """Returns when all parameters may be read."""
+        if self._read_hooks is not None:
+            self._read_hooks.wait(self._model)
+
+    def changes(self) -> str:
+        """What has changed, for people."""
+        return "; ".join(self._model_watch.changes())
+
+    def new_parameters(self) -> list[nn.Parameter]:
+        """Parameters of the model that it did not have when it was attached to."""
+        return self._model_watch.new_parameters()
 
     # Events of the training loop
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or _is_in_backward():
             return
+        self._raised_before = sys.exc_info()[1]
         self._stepped.clear()
         self._stop_watch()
+        if self._engine.awaits_step:  # the last step was skipped, or there is none for each backward
+            self._backward_ended()
+            self._accumulation.step_was_skipped()
         self._engine.forward_starts()
-        if self.order is None:
-            self._watch = ReadWatch(self._model, self._layers)
+        if self.model_has_changed:
+            self._attach_again()._before_forward(module, args)
+        elif self.order is None:
+            if self._layers:
+                self._watch = ReadWatch(self._model, self._layers, self._engine)
         elif self._planning.is_due:
             self._carry_out(self._planning.next_plan(self.order), after_backward=False)
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        if _is_in_backward():
+            return
         self._engine.forward_finishes()
+        if sys.exc_info()[1] is not self._raised_before:  # the forward has raised
+            if self._watch is not None:
+                self._watch.leave()
+            if self._read_hooks is not None:
+                self._read_hooks.backward_ended()
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -115,6 +157,8 @@ class LoopHooks:
 
     def _step_begins(self) -> None:
         self._stop_watch()
+        if self._engine.awaits_step:
+            self._backward_ended()
         self._engine.step_begins()
 
     def _after_step(self, index: int) -> Any:
@@ -123,6 +167,7 @@ class LoopHooks:
             if len(self._stepped) == self._num_optimizers:
                 self._stepped.clear()
                 self._engine.step_ends()
+                self._accumulation.step_ends()
 
         return hook
 
@@ -131,6 +176,10 @@ class LoopHooks:
             self._watch.stop()
             self._watch = None
 
+    def _backward_ended(self) -> None:
+        if self._read_hooks is not None:
+            self._read_hooks.backward_ended()
+
     def _first_backward_ended(self) -> None:
         """Reads are known now: hook them, and begin to carry a plan out.
 
@@ -138,8 +187,9 @@ class LoopHooks:
         """
         if self._watch is None:
             raise RuntimeError(
-                "DreamDDP saw a backward, but no forward of the model that it is attached to: call the model "
-                "itself, not a submodule of it, or attach to what you call"
+                "DreamDDP saw a backward, but no forward of the model that it is attached to, or one without "
+                "gradients: call the model itself, not a submodule of it, or attach to what you call; give "
+                "checkpoint(model, ..) use_reentrant=False"
             )
         observed = summarise(self._watch)
         with _disable_current_modes():
@@ -160,6 +210,9 @@ class LoopHooks:
             first_iteration=self._planning.first_iteration if after_backward else self._engine.iteration,
             after_backward=after_backward,
         )
+        self._engine.set_repeated(
+            [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
+        )
         self._remove_read_hooks()
         self._read_hooks = ReadHooks(self._model, self._engine, reads, self.order)
 
@@ -167,6 +220,37 @@ class LoopHooks:
         if self._read_hooks is not None:
             self._read_hooks.remove()
             self._read_hooks = None
+
+
+class AccumulationWarning:
+    """Warns once where gradients are accumulated without no_sync().
+
+    A loss scaler skips steps too, but not before every step.
+    """
+
+    def __init__(self) -> None:
+        self._skipped = 0
+        self._steps_in_a_row = 0
+        self._has_warned = False
+
+    def step_was_skipped(self) -> None:
+        self._skipped += 1
+
+    def step_ends(self) -> None:
+        self._steps_in_a_row = self._steps_in_a_row + 1 if self._skipped else 0
+        if self._steps_in_a_row == 3 and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"DreamDDP: {self._skipped + 1} backwards come before each step, and each counts as an "
+                "iteration of the plan. To accumulate gradients, put all but the last under no_sync().",
+                stacklevel=2,
+            )
+        self._skipped = 0
+
+
+def _is_in_backward() -> bool:
+    """Whether a backward runs on this thread: a forward in it recomputes a checkpointed part."""
+    return torch._C._current_graph_task_id() >= 0
 
 
 def _is_valid(plan: Plan, profile: Profile) -> bool:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch.distributed as dist
 
 from dreamddp import _core, agreement, profiling
-from dreamddp._core import Link, Plan, Profile, Quantity
-from dreamddp._runtime import Engine
+from dreamddp._core import Link, Plan, Profile, Quantity, reject
+from dreamddp._runtime import Engine, IterationTimes
 from dreamddp.layers import ModelLayer
 from dreamddp.measured_iterations import COLD_ITERATIONS
 from dreamddp.reads import ReadOrder
@@ -62,6 +62,7 @@ class Planning:
         self._group = group
         self._given_plan = given_plan
         self._profile_end: int | None = None
+        self._samples: list[IterationTimes] = []
         self.first_iteration = first_iteration
         self.profile = profile
         self.link = link
@@ -84,16 +85,30 @@ class Planning:
 
     def next_plan(self, order: ReadOrder) -> Plan:
         """Measuring is over, and an iteration is about to begin: the planner's plan. Collective."""
-        self._profile_end = None
         self._engine.set_sampling(False)
         self._engine.finish()
         self.profile = self.measured_profile(order)
+        self._profile_end = None
         self.plan = self._agreed_plan(self.profile)
         return self.plan
 
     def measured_profile(self, order: ReadOrder) -> Profile:
-        """Of the iterations measured so far; the slowest rank in each layer. Collective."""
-        samples = self._engine.take_samples()[COLD_ITERATIONS - 1 :]
+        """Of the iterations measured so far; the slowest rank in each layer. Collective.
+
+        Raises:
+            ValueError: where none was, on all ranks.
+        """
+        if self._profile_end is None:
+            if self._given_plan is None and self.profile is not None:
+                return self.profile
+            reject(
+                "measured iterations",
+                "none, as a plan was given",
+                "those before the planner's plan is made",
+                "Attach without a plan to have iterations measured.",
+            )
+        self._samples += self._engine.take_samples()
+        samples = self._samples[COLD_ITERATIONS - 1 :]
         times = agreement.on_all_ranks(lambda: profiling.median_times(samples), self._group, "profiling")
         profile = profiling.untimed_profile(order, self._layers)
         if dist.get_rank(self._group) == 0:

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from dreamddp._core import LastReadKind, Profile
 from dreamddp._runtime import Engine
 from dreamddp.layers import layer_name
+from dreamddp.module_hooks import ModuleHook
 from dreamddp.reads import ReadOrder
 
 
@@ -23,6 +24,8 @@ class ReadHooks:
     def __init__(self, model: nn.Module, engine: Engine, profile: Profile, order: ReadOrder) -> None:
         self._engine = engine
         self._handles: list[RemovableHandle] = []
+        self._tied_readers: list[TiedReader] = []
+        self._wait = _read_by_others(engine.forward_pre_hook(list(range(len(profile.layers)))))
         modules = {layer_name(name): module for name, module in model.named_modules()}
         root = layer_name("")
         first_readers: dict[str, set[int]] = defaultdict(set)
@@ -46,17 +49,30 @@ class ReadHooks:
             name = profile.layers[index].name
             if name not in order.layers:
                 first_readers[name].add(index)
-            self._handles.append(
-                modules[name].register_forward_pre_hook(TiedReader(engine, index), with_kwargs=True)
-            )
+            tied_reader = TiedReader(engine, index)
+            self._tied_readers.append(tied_reader)
+            before = ModuleHook(tied_reader)
+            self._handles.append(modules[name].register_forward_pre_hook(before, with_kwargs=True))
         for name, layers in first_readers.items():
             hook = engine.forward_pre_hook(sorted(layers))
-            self._handles.append(modules[name].register_forward_pre_hook(hook))
-            self._handles.append(modules[name].register_state_dict_pre_hook(_read_by_others(hook)))
+            self._handles.append(modules[name].register_forward_pre_hook(ModuleHook(hook)))
+            by_others = ModuleHook(_read_by_others(hook))
+            self._handles.append(modules[name].register_state_dict_pre_hook(by_others))
         for name, layers in last_readers.items():
-            self._handles.append(modules[name].register_forward_hook(engine.forward_hook(sorted(layers))))
+            after = ModuleHook(engine.forward_hook(sorted(layers)))
+            self._handles.append(modules[name].register_forward_hook(after))
+
+    def wait(self, model: nn.Module) -> None:
+        """Returns when all layers may be read."""
+        self._wait(model, "", False)
+
+    def backward_ended(self) -> None:
+        """The final backward of an iteration is over, or its forward was given up: no gradient follows."""
+        for reader in self._tied_readers:
+            reader.reset()
 
     def remove(self) -> None:
+        self.backward_ended()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -80,6 +96,14 @@ class TiedReader:
         self._engine = engine
         self._layer = layer
         self._expected = 0
+        self._handles: list[RemovableHandle] = []
+
+    def reset(self) -> None:
+        """No backward of an earlier forward is expected any more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._expected = 0
 
     # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
     def __call__(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
@@ -88,7 +112,7 @@ class TiedReader:
         for leaf in tree_leaves((args, kwargs)):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 self._expected += 1
-                leaf.register_hook(self._gradient_came)
+                self._handles.append(leaf.register_hook(self._gradient_came))
 
     def _gradient_came(self, gradient: torch.Tensor) -> None:
         self._expected -= 1

@@ -12,7 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer, layer_name
+from dreamddp.module_hooks import ModuleHook
 
 NEVER = -1
 
@@ -31,6 +33,8 @@ class LayerReads:
     last_backward_read: int = NEVER
     backward_end: int = NEVER
     """When the last gradient of its parameters was complete."""
+    is_repeated: bool = False
+    """Whether the gradient of a parameter came more than once in the backward."""
 
 
 @dataclass
@@ -53,6 +57,8 @@ class AgreedReads:
     readers: tuple[str, ...]
     """Modules whose forward must wait for the layer; empty where no rank read it."""
     last_reader: str
+    is_repeated: bool
+    """Whether gradients come more than once in a backward, as from several checkpointed parts."""
 
 
 class ReadWatch(TorchDispatchMode):
@@ -62,8 +68,9 @@ class ReadWatch(TorchDispatchMode):
     optimizer step. Not thread-safe.
     """
 
-    def __init__(self, model: nn.Module, layers: Sequence[ModelLayer]) -> None:
+    def __init__(self, model: nn.Module, layers: Sequence[ModelLayer], engine: Engine) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._engine = engine
         self.layers = {layer.name: LayerReads(layer.name) for layer in layers}
         self.reader_ends: dict[str, int] = {}
         self.first_calls: dict[str, int] = {}
@@ -78,21 +85,29 @@ class ReadWatch(TorchDispatchMode):
             for parameter in layer.parameters
         }
         self._handles: list[RemovableHandle] = []
+        enter, leave = ModuleHook(self._enter), ModuleHook(self._leave)
         for module in self._names:
-            self._handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+            self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            self._handles.append(module.register_forward_hook(leave, always_call=True))
         for layer in layers:
             for parameter in layer.parameters:
                 self._handles.append(
                     parameter.register_post_accumulate_grad_hook(self._on_gradient(self.layers[layer.name]))
                 )
+        self._is_watching = True
         self.__enter__()  # type: ignore[no-untyped-call]
 
+    def leave(self) -> None:
+        """Watches no more operators; hooks stay, as they may be running."""
+        if self._is_watching:
+            self._is_watching = False
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
     def stop(self) -> None:
+        self.leave()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _tick(self) -> int:
         self._time += 1
@@ -100,19 +115,31 @@ class ReadWatch(TorchDispatchMode):
 
     # A hook that is removed while its module's hooks run still comes once, without keyword arguments.
     def _enter(self, module: nn.Module, args: Any, kwargs: Any = None) -> None:
+        self._engine.module_begins()
         name = self._names[module]
         self._stack.append(name)
         self.first_calls.setdefault(name, self._tick())
         if not self._in_backward:
             for leaf in tree_leaves((args, kwargs)):
                 if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                    leaf.register_hook(lambda _, name=name: self.reader_ends.__setitem__(name, self._tick()))
+                    self._handles.append(leaf.register_hook(self._on_input_gradient(name)))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         self._stack.pop()
 
-    def _on_gradient(self, reads: LayerReads) -> Any:
+    def _on_input_gradient(self, name: str) -> Any:
         def hook(_: torch.Tensor) -> None:
+            self.reader_ends[name] = self._tick()
+
+        return hook
+
+    def _on_gradient(self, reads: LayerReads) -> Any:
+        came = False
+
+        def hook(_: torch.Tensor) -> None:
+            nonlocal came
+            reads.is_repeated |= came
+            came = True
             self._in_backward = True
             reads.backward_end = self._tick()
 
@@ -213,7 +240,13 @@ def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
         if last == "forward" and len(last_readers) != 1:
             last = "backward"
         readers = tuple(dict.fromkeys(reader for layer, _ in seen for reader in layer.readers))
-        agreed[reads.name] = AgreedReads(reads.name, last, readers, min(last_readers, default=""))
+        agreed[reads.name] = AgreedReads(
+            reads.name,
+            last,
+            readers,
+            min(last_readers, default=""),
+            any(layer.is_repeated for layer, _ in seen),
+        )
 
     forward: dict[str, tuple[int, int]] = {}
     backward: dict[str, int] = {}

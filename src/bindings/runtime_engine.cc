@@ -99,6 +99,9 @@ void bind_engine(py::module_& module) {
       .def(py::init(&make_engine), py::arg("layers"), py::arg("process_group"), py::kw_only(),
            py::arg("staging_bytes"), py::arg("timeout_seconds"))
       .def("attach", &Engine::attach)
+      .def(
+          "set_repeated", [](Engine& engine, const Layers& layers) { engine.set_repeated(layers); },
+          py::arg("layers"))
       .def("detach", &Engine::detach)
       .def("close", &Engine::close, py::call_guard<py::gil_scoped_release>())
       .def(
@@ -135,6 +138,7 @@ void bind_engine(py::module_& module) {
           },
           py::arg("layers"), "A module's forward hook: the layers have been read for the last time.")
       .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })
+      .def("module_begins", &Engine::module_begins)
       .def("forward_finishes", &Engine::forward_finishes)
       .def("reader_backward_ends", &Engine::reader_backward_ends, py::arg("layer"))
       .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })

@@ -36,6 +36,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
   }
   seen_in_backward_.assign(layer_of_parameter_.size(), -1);
   missing_.assign(layers_.size(), 0);
+  is_repeated_.assign(layers_.size(), false);
 }
 
 Engine::~Engine() { close(); }
@@ -47,6 +48,12 @@ void Engine::attach() {
       engine->in_backward([&] { engine->on_gradient(parameter); });
     }
   });
+}
+
+void Engine::set_repeated(std::span<const std::size_t> layers) {
+  const Lock lock(mutex_);
+  is_repeated_.assign(layers_.size(), false);
+  for (const std::size_t layer : layers) is_repeated_.at(layer) = true;
 }
 
 template <typename Function>
@@ -144,7 +151,9 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
 bool Engine::forward_starts() {
   const Lock lock(mutex_);
   forward_in_no_sync_ = no_sync_;
-  backward_ = -1;
+  in_forward_ = true;
+  backward_ = no_backward;
+  recomputes_ = false;
   if (!scheduler_) {
     return false;
   }
@@ -158,17 +167,29 @@ bool Engine::forward_starts() {
   return !pending_waits_.empty();
 }
 
+void Engine::module_begins() {
+  const Lock lock(mutex_);
+  note_recomputation();
+}
+
+void Engine::note_recomputation() {
+  if (current_backward() == no_backward) return;
+  enter_backward();
+  recomputes_ = true;
+}
+
 bool Engine::forward_begins(std::span<const std::size_t> layers) {
   const Lock lock(mutex_);
   if (!scheduler_) {
     return false;
   }
-  if (!at::GradMode::is_enabled()) {
+  if (!at::GradMode::is_enabled() && !in_forward_) {
     for (const std::size_t layer : layers) {
       carry_out(scheduler_->read_begins(layer));
     }
     return !pending_waits_.empty();
   }
+  note_recomputation();
   recorder_->set_iteration(scheduler_->iteration());
   for (const std::size_t layer : layers) {
     recorder_->layer_is_read(layer);
@@ -195,6 +216,7 @@ void Engine::forward_ends(std::span<const std::size_t> layers) {
 
 void Engine::forward_finishes() {
   const Lock lock(mutex_);
+  in_forward_ = false;
   if (scheduler_ && at::GradMode::is_enabled()) {
     recorder_->forward_ends();
   }
@@ -208,10 +230,10 @@ void Engine::begin_backward() {
           "dreamddp: a second backward() without a forward in between: the parameters may be under way "
           "already. "
           "Put all but the last backward() of an iteration under no_sync(), or add the losses and call it "
-          "once.");
+          "once; give checkpoint() use_reentrant=False.");
     }
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      missing_[layer] = layers_[layer].parameters.size();
+      missing_[layer] = layers_[layer].parameters.size() + (is_repeated_[layer] ? 1 : 0);
     }
     if (scheduler_) {
       scheduler_->set_accumulating(false);
@@ -232,22 +254,27 @@ void Engine::begin_backward() {
   put_off_.clear();
 }
 
+/// On a thread that runs a backward: notes it, unless it belongs to the one that is known.
+void Engine::enter_backward() {
+  const int backward = current_backward();
+  if (backward_ == backward || (backward_ != no_backward && recomputes_)) return;
+  backward_ = backward;
+  recomputes_ = false;
+  begin_backward();
+  at_end_of_backward([weak = weak_from_this()] {
+    if (const std::shared_ptr<Engine> engine = weak.lock()) {
+      engine->in_backward([&] { engine->on_backward_end(); });
+    }
+  });
+}
+
 void Engine::on_gradient(std::size_t parameter) {
   const Lock lock(mutex_);
-  const int backward = current_backward();
-  if (backward_ != backward) {
-    backward_ = backward;
-    begin_backward();
-    at_end_of_backward([weak = weak_from_this()] {
-      if (const std::shared_ptr<Engine> engine = weak.lock()) {
-        engine->in_backward([&] { engine->on_backward_end(); });
-      }
-    });
-  }
-  if (!backward_is_final_ || !scheduler_ || seen_in_backward_[parameter] == backward) {
+  enter_backward();
+  if (!backward_is_final_ || !scheduler_ || seen_in_backward_[parameter] == backward_) {
     return;
   }
-  seen_in_backward_[parameter] = backward;
+  seen_in_backward_[parameter] = backward_;
   const std::size_t layer = layer_of_parameter_[parameter];
   if (--missing_[layer] > 0) {
     return;
@@ -268,7 +295,8 @@ void Engine::reader_backward_ends(std::size_t layer) {
 
 void Engine::on_backward_end() {
   Lock lock(mutex_);
-  backward_ = -1;
+  backward_ = no_backward;
+  recomputes_ = false;
   forward_in_no_sync_ = false;
   if (!backward_is_final_) {
     return;

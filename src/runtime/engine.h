@@ -57,6 +57,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Hooks the gradients. Until set_plan() nothing is communicated.
   void attach();
+  /// Gradients of these layers come more than once in a backward (their parameters are used in several
+  /// checkpointed parts): which one is the last is known only at its end, where the layers join.
+  void set_repeated(std::span<const std::size_t> layers);
   /// Removes the hooks. Ops in flight go on; call finish() and wait() first to wait for them.
   void detach();
   /// Removes the hooks and drops what is under way: for the end of the process. Waits for at most
@@ -78,6 +81,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// The model's forward begins (with gradients enabled), before any layer's.
   bool forward_starts();
+  /// A module is about to run. Before there is a plan this tells of checkpointed parts; later
+  /// forward_begins() does.
+  void module_begins();
   /// Layers are about to be read; with gradients disabled by an evaluation, which does not advance the plan.
   bool forward_begins(std::span<const std::size_t> layers);
   /// Modules that read layers for the last time in the forward have ended theirs.
@@ -126,6 +132,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void in_backward(Function function);
   void on_gradient(std::size_t parameter);
   void on_backward_end();
+  void enter_backward();
+  void note_recomputation();
   void begin_backward();
   void finish_backward();
   void carry_out(const SyncScheduler::Actions& actions);
@@ -148,12 +156,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::int64_t> pending_waits_;
   std::function<void()> on_unplanned_backward_;
 
-  // The backward that is running.
-  int backward_ = -1;
+  bool in_forward_ = false;  // a training forward of the model, some parts of which may have no gradients
+
+  // The backward that is running: the outermost one.
+  int backward_ = no_backward;
+  bool recomputes_ = false;  // modules run in it: checkpointed parts, which may have backwards of their own
   bool backward_is_final_ = false;
   bool backward_ended_ = false;        // final, and its step has not come
   std::vector<int> seen_in_backward_;  // per parameter: the backward that last brought its gradient
   std::vector<std::size_t> missing_;   // per engine layer: gradients still to come
+  std::vector<bool> is_repeated_;      // per engine layer, see set_repeated()
 
   bool no_sync_ = false;
   bool forward_in_no_sync_ = false;

@@ -28,7 +28,10 @@ class GradientHooks {
   std::vector<Hook> hooks_;
 };
 
-/// Number of the backward that runs on this thread; equal for all gradients of one backward() call.
+inline constexpr int no_backward = -1;
+
+/// Number of the backward that runs on this thread, no_backward where none does; equal for all gradients of
+/// one backward() call. A backward() within a backward has a number of its own.
 int current_backward();
 
 /// Runs the function at the end of the backward that runs on this thread.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -56,6 +57,7 @@ void visit_parts(const TensorSlice& slice, std::int64_t offset, const CopyPart& 
   if (tensor.is_complex()) {
     tensor = at::view_as_real(tensor);
   }
+  TORCH_CHECK(slice.end <= tensor.numel(), "a parameter has another shape than when DreamDDP was attached");
   if (tensor.is_non_overlapping_and_dense()) {
     copy(tensor.as_strided({slice.num_elements()}, {1}, tensor.storage_offset() + slice.begin), offset);
   } else {

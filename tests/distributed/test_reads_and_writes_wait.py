@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.utils._python_dispatch
 from torch import nn
+from torch.nn import functional
 
 from dreamddp import DreamDDP, Plan
+from dreamddp._runtime import Engine
 from tests.distributed.emulated_ranks import emulated_ranks
-from tests.distributed.models import batch_for, loss_of, mlp
+from tests.distributed.models import MODELS, batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, forward_window_plan, whole_backward_plan
 from tests.distributed.ranks import run_ranks
 
@@ -114,3 +117,133 @@ def test_d1_state_dict_waits_for_averages_in_flight(tmp_path: Path) -> None:
         for key, value in early.items():
             assert torch.equal(value, late[key]), key
             assert torch.equal(value, other[key]), key
+
+
+class Encoder(nn.Module):
+    """Has an entry of its own besides its forward; a parent reads the weight of `head`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = mlp()
+        self.head = nn.Linear(4, 4, bias=False)
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layers(x)
+        return y
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(self.encode(x), self.head.weight)
+
+
+ENCODER_LAYERS = ["layers.0", "layers.2", "layers.4", "head"]
+
+
+def read_while_in_flight(rank: int, folder: str, reader: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What a reader sees right after each step, and when everything has arrived."""
+    with emulated_ranks(rank, 2, Path(folder), latency=LATENCY_SECONDS):
+        torch.manual_seed(0)
+        model = Encoder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sync = DreamDDP(model, optimizer, plan=forward_window_plan(ENCODER_LAYERS))
+        inputs = torch.ones(2, 8)
+
+        def read() -> torch.Tensor:
+            if reader == "encode":
+                return model.encode(inputs).detach()
+            if reader == "encode without gradients":
+                with torch.no_grad():
+                    return model.encode(inputs)
+            if reader == "forward":
+                with torch.no_grad():
+                    y: torch.Tensor = model(inputs)
+                return y
+            sync.wait()
+            return functional.linear(torch.ones(4), model.head.weight.detach())
+
+        results = []
+        for iteration in range(4):
+            loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            early = read()
+            sync._engine.finish()
+            results.append((early, read()))
+        assert sync.iteration == 4
+        return results
+
+
+@pytest.mark.parametrize("reader", ["encode", "encode without gradients", "forward", "wait"])
+def test_b2_readers_wait_for_averages_in_flight(reader: str, tmp_path: Path) -> None:
+    first, second = run_ranks(read_while_in_flight, 2, str(tmp_path), reader, init=False)
+    for (early, late), (other, _) in zip(first, second, strict=True):
+        assert torch.equal(early, late)
+        assert torch.equal(early, other)
+
+
+class Failing(nn.Module):
+    """A tied embedding whose forward raises when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = MODELS["tied-embedding"]()
+        self.fails = False
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.inner(tokens)
+        if self.fails:
+            raise KeyError("a bad batch")
+        return logits
+
+
+def fail_in_forward(rank: int, failures: int) -> tuple[State, int]:
+    """Some forwards raise, in the first iteration and later; the batch is then tried again."""
+    torch.manual_seed(0)
+    model = Failing()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = DreamDDP(model, optimizer, period=1, planner="equal-count", profile_iterations=5, timeout=20.0)
+    for iteration in range(10):
+        batch = batch_for("tied-embedding", rank, iteration)
+        model.fails = True
+        for _ in range(failures):
+            with pytest.raises(KeyError, match="a bad batch"):
+                loss_of("tied-embedding", model, batch)
+            assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+        model.fails = False
+        early: list[str] = []
+        if iteration == 8:
+            # The tied layer's own signal comes in the backward, before its gradient is complete.
+            engine = sync._engine
+            assert sync._hooks._read_hooks is not None
+            (tied_reader,) = sync._hooks._read_hooks._tied_readers
+            tied_reader._engine = Counting(engine, early)  # type: ignore[assignment]
+        loss_of("tied-embedding", model, batch).backward()
+        if iteration == 8:
+            assert early == ["reader"]
+            tied_reader._engine = engine
+        optimizer.step()
+        optimizer.zero_grad()
+    assert sync.iteration == 10
+    hooks = [len(p._backward_hooks or ()) for p in model.parameters()]
+    assert sum(hooks) == 0
+    sync._engine.finish()
+    return {key: value.clone() for key, value in model.state_dict().items()}, sync.iteration
+
+
+class Counting:
+    """Notes the calls of the engine that a reader of a tied layer makes."""
+
+    def __init__(self, engine: Engine, calls: list[str]) -> None:
+        self.engine = engine
+        self.calls = calls
+
+    def reader_backward_ends(self, layer: int) -> None:
+        self.calls.append("reader")
+        self.engine.reader_backward_ends(layer)
+
+
+def test_forwards_that_raise_leave_nothing_behind() -> None:
+    for (state, _), (wanted, _) in zip(
+        run_ranks(fail_in_forward, 2, 2), run_ranks(fail_in_forward, 2, 0), strict=True
+    ):
+        for key, value in state.items():
+            assert torch.equal(value, wanted[key]), key
