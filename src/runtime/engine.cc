@@ -98,7 +98,7 @@ std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
 }
 
 void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration,
-                      bool after_backward) {
+                      bool after_backward, std::vector<PendingOp> pending) {
   const auto running = make_running_plan(plan, profile, layers_, first_iteration);
   if (finish()) {
     wait();
@@ -118,6 +118,15 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   };
   lane_ = make_lane(
       running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
+  std::vector<OpRun> in_flight;
+  for (const PendingOp& op : pending) {
+    in_flight.push_back({running->sequence_of(op.kept.op, op.iteration), op.kept.op, op.iteration});
+  }
+  scheduler_->resume(in_flight);
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    transport().adopt(in_flight[i].sequence, std::move(pending[i].kept));
+    lane_->adopt(in_flight[i].sequence, in_flight[i].op);
+  }
   if (after_backward) {
     backward_ended_ = true;
     finish_backward();
@@ -127,6 +136,31 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
 void Engine::on_unplanned_backward(std::function<void()> callback) {
   const Lock lock(mutex_);
   on_unplanned_backward_ = std::move(callback);
+}
+
+/// The lane's, which make_lane() made.
+TorchTransport& Engine::transport() const { return static_cast<TorchTransport&>(lane_->transport()); }
+
+std::vector<PendingOp> Engine::pending() {
+  std::vector<OpRun> kept_back;
+  std::shared_ptr<Lane> lane;
+  {
+    const Lock lock(mutex_);
+    if (!scheduler_) return {};
+    for (std::size_t layer = 0; layer < scheduler_->plan().layers.size(); ++layer) {
+      carry_out(scheduler_->read_begins(layer));
+    }
+    kept_back = scheduler_->in_flight();
+    lane = lane_;
+  }
+  wait();
+  for (const OpRun& run : kept_back) lane->wait_until_reduced(run.sequence);
+  const Lock lock(mutex_);
+  std::vector<PendingOp> pending;
+  for (const OpRun& run : kept_back) {
+    pending.push_back({run.iteration, transport().copy_of_kept(run.sequence)});
+  }
+  return pending;
 }
 
 void Engine::carry_out(const SyncScheduler::Actions& actions) {
@@ -319,6 +353,15 @@ void Engine::finish_backward() {
     if (is_gradient) pending_waits_.push_back(run.sequence);
   }
   wait_for_pending();
+}
+
+void Engine::backward_without_data() {
+  {
+    const Lock lock(mutex_);
+    forward_in_no_sync_ = false;
+    begin_backward();
+  }
+  on_backward_end();
 }
 
 bool Engine::step_begins() {

@@ -86,6 +86,24 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     work_arrives.notify_one();
   }
 
+  void adopt(std::int64_t sequence, std::size_t op) {
+    check_launch(sequence, op);
+    const std::lock_guard lock(mutex);
+    unfinished.insert(sequence);
+    kept_back.emplace(sequence, KeptOp{.op = op, .is_reduced = true});
+    last_launched = sequence;
+  }
+
+  void wait_until_reduced(std::int64_t sequence) {
+    std::unique_lock lock(mutex);
+    const auto is_reduced = [&] {
+      const auto op = kept_back.find(sequence);
+      return op == kept_back.end() || op->second.is_reduced;
+    };
+    op_finishes.wait(lock, [&] { return failure || is_reduced(); });
+    if (!is_reduced()) throw SyncError(*failure);
+  }
+
   /// @return whether the op is kept back
   bool check_launch(std::int64_t sequence, std::size_t op) {
     {
@@ -382,6 +400,12 @@ void Lane::launch(std::int64_t sequence, std::size_t op) { state_->launch(sequen
 void Lane::release(std::int64_t sequence) { state_->release(sequence); }
 
 void Lane::wait(std::int64_t sequence) { state_->wait(sequence); }
+
+void Lane::wait_until_reduced(std::int64_t sequence) { state_->wait_until_reduced(sequence); }
+
+void Lane::adopt(std::int64_t sequence, std::size_t op) { state_->adopt(sequence, op); }
+
+LaneTransport& Lane::transport() { return *state_->transport; }
 
 bool Lane::is_finished(std::int64_t sequence) const { return state_->is_finished(sequence); }
 

@@ -1,0 +1,189 @@
+"""What a training needs to go on exactly where it was saved, beside model and optimizers.
+
+A state is a flat dict with the same keys at any time, so that torch.distributed.checkpoint, which fills a
+state in place, can load it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dreamddp._core import Link, Plan, Profile, reject
+from dreamddp._runtime import Engine, PendingOp
+from dreamddp.layers import ModelLayer
+from dreamddp.reads import AgreedReads, ReadOrder
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SavedTraining:
+    """A place in a training between two iterations, on one rank."""
+
+    rank: int
+    num_ranks: int
+    layers: dict[str, int]
+    """Bytes of each of the model's layers."""
+    iteration: int
+    plan: Plan | None
+    """None before the first iteration; so are the reads."""
+    reads: ReadOrder | None
+    profile: Profile | None
+    link: Link | None
+    is_measuring: bool
+    """Whether the plan is the one that is carried out while layers and link are being measured."""
+    pending: Sequence[PendingOp]
+    """Averages under way whose results may not be written yet."""
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "rank": self.rank,
+            "ranks": self.num_ranks,
+            "layers": json.dumps(self.layers),
+            "iteration": self.iteration,
+            "plan": None if self.plan is None else self.plan.to_json(),
+            "reads": None if self.reads is None else _reads_to_json(self.reads),
+            "profile": None if self.profile is None else self.profile.to_json(),
+            "link": None if self.link is None else _link_to_json(self.link),
+            "is_measuring": self.is_measuring,
+            "pending": _to_bytes(self.pending),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SavedTraining:
+        """Raises ValueError where this is no state, or one of another version."""
+        if state.get("version") != VERSION:
+            reject(
+                "version of the state",
+                state.get("version", "none"),
+                str(VERSION),
+                "Give what DreamDDP.state_dict() returned, saved by this version of the library.",
+            )
+        plan, reads, profile, link = (state[key] for key in ("plan", "reads", "profile", "link"))
+        return cls(
+            rank=state["rank"],
+            num_ranks=state["ranks"],
+            layers=json.loads(state["layers"]),
+            iteration=state["iteration"],
+            plan=None if plan is None else Plan.from_json(plan),
+            reads=None if reads is None else _reads_from_json(reads),
+            profile=None if profile is None else Profile.from_json(profile),
+            link=None if link is None else Link(**json.loads(link)),
+            is_measuring=state["is_measuring"],
+            pending=_from_bytes(state["pending"]),
+        )
+
+    def check_fits(self, layers: Sequence[ModelLayer], rank: int, num_ranks: int, plan: Plan | None) -> None:
+        """Raises ValueError for a state of another model, rank or number of ranks, and for another plan."""
+        ours = {layer.name: layer.num_bytes for layer in layers}
+        if self.layers != ours:
+            differing = sorted({*self.layers.items()} ^ {*ours.items()})
+            reject(
+                "layers of the state",
+                f"those of another model (layer '{differing[0][0]}' differs)",
+                "the names and sizes of this model's layers",
+                "Resume with the model that was saved.",
+            )
+        if (self.rank, self.num_ranks) != (rank, num_ranks):
+            reject(
+                "state",
+                f"that of rank {self.rank} of {self.num_ranks}",
+                f"the one that rank {rank} of {num_ranks} saved",
+                "Between averages ranks differ: let every rank save and load a state of its own. To go on with "
+                "another number of ranks, load averaged_state_dict() into the model and give "
+                f"first_iteration={self.iteration}.",
+            )
+        if plan is not None and self.plan is not None and plan.to_json() != self.plan.to_json():
+            reject(
+                "plan",
+                "another one than that of the state",
+                "none, or the one that was carried out",
+                "Leave out plan=, or do not load the state and give first_iteration instead.",
+            )
+
+    def shared(self) -> dict[str, Any]:
+        """What must be equal on all ranks."""
+        state = self.to_state()
+        pending = [(op, iteration) for op, iteration, _, _ in self.pending]
+        return {key: state[key] for key in state if key not in ("rank", "pending")} | {"pending": pending}
+
+
+def averaged_state(model: nn.Module, engine: Engine, group: dist.ProcessGroup) -> dict[str, Any]:
+    """The model's state with the mean over ranks of what is floating-point or complex, in tensors of its own.
+    Collective; no average in place may be under way."""
+    state: dict[str, Any] = model.state_dict()
+    copies: dict[tuple[Any, ...], torch.Tensor] = {}
+    counters: list[torch.Tensor] = []
+    averaged: dict[str, Any] = type(state)()
+    for key, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            averaged[key] = value
+            continue
+        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)  # tied tensors stay tied
+        if place not in copies or value.numel() == 0:
+            copies[place] = value.detach().clone()
+            if not (value.is_floating_point() or value.is_complex()):
+                counters.append(copies[place])
+        averaged[key] = copies[place]
+    means = [c for c in copies.values() if c.is_floating_point() or c.is_complex()]
+    engine.average([mean for mean in means if mean.numel() > 0])
+    for counter in counters:
+        if counter.numel() > 0:
+            dist.all_reduce(counter, dist.ReduceOp.MAX, group=group)
+    return averaged
+
+
+def _reads_to_json(reads: ReadOrder) -> str:
+    layers = [
+        {
+            "name": layer.name,
+            "last_read": layer.last_read if isinstance(layer.last_read, str) else list(layer.last_read),
+            "readers": list(layer.readers),
+            "last_reader": layer.last_reader,
+        }
+        for layer in reads.layers.values()
+    ]
+    return json.dumps({"layers": layers, "forward": list(reads.forward), "backward": list(reads.backward)})
+
+
+def _reads_from_json(text: str) -> ReadOrder:
+    content = json.loads(text)
+    layers = {}
+    for layer in content["layers"]:
+        last_read = layer["last_read"]
+        layers[layer["name"]] = AgreedReads(
+            layer["name"],
+            last_read if isinstance(last_read, str) else tuple(last_read),
+            tuple(layer["readers"]),
+            layer["last_reader"],
+        )
+    return ReadOrder(layers, tuple(content["forward"]), tuple(content["backward"]))
+
+
+def _link_to_json(link: Link) -> str:
+    fields = ("bandwidth_bytes_per_second", "latency_seconds", "workers", "in_flight")
+    return json.dumps({field: getattr(link, field) for field in fields})
+
+
+def _to_bytes(pending: Sequence[PendingOp]) -> bytes:
+    if not pending:
+        return b""
+    file = io.BytesIO()
+    torch.save(list(pending), file)
+    return file.getvalue()
+
+
+def _from_bytes(content: bytes) -> list[PendingOp]:
+    if not content:
+        return []
+    pending: list[PendingOp] = torch.load(io.BytesIO(content), weights_only=True)
+    return pending
