@@ -6,20 +6,27 @@ state in place, can load it.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from dreamddp import agreement
 from dreamddp._core import Link, Plan, Profile, reject
-from dreamddp._runtime import Engine, PendingOp
+from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
+from dreamddp.loop_hooks import LoopHooks
+from dreamddp.planning import Planning
 from dreamddp.reads import AgreedReads, ReadOrder
+
+if TYPE_CHECKING:
+    from dreamddp._runtime import PendingOp
 
 VERSION = 1
 
@@ -55,7 +62,7 @@ class SavedTraining:
             "profile": None if self.profile is None else self.profile.to_json(),
             "link": None if self.link is None else _link_to_json(self.link),
             "is_measuring": self.is_measuring,
-            "pending": _to_bytes(self.pending),
+            "pending": _to_text(self.pending),
         }
 
     @classmethod
@@ -79,7 +86,7 @@ class SavedTraining:
             profile=None if profile is None else Profile.from_json(profile),
             link=None if link is None else Link(**json.loads(link)),
             is_measuring=state["is_measuring"],
-            pending=_from_bytes(state["pending"]),
+            pending=_from_text(state["pending"]),
         )
 
     def check_fits(self, layers: Sequence[ModelLayer], rank: int, num_ranks: int, plan: Plan | None) -> None:
@@ -117,6 +124,75 @@ class SavedTraining:
         return {key: state[key] for key in state if key not in ("rank", "pending")} | {"pending": pending}
 
 
+def save(
+    layers: Sequence[ModelLayer],
+    engine: Engine,
+    planning: Planning,
+    reads: ReadOrder | None,
+    group: dist.ProcessGroup,
+) -> dict[str, Any]:
+    """This rank's state. Waits for averages in place that are under way; does not communicate by itself.
+
+    Raises:
+        RuntimeError: inside an iteration.
+    """
+    if engine.awaits_step:
+        raise RuntimeError(
+            "DreamDDP.state_dict(): called between a backward and its step; expected after the step. Save behind "
+            "optimizer.step(); where a loss scaler has skipped it, behind the next one."
+        )
+    return SavedTraining(
+        rank=dist.get_rank(group),
+        num_ranks=dist.get_world_size(group),
+        layers={layer.name: layer.num_bytes for layer in layers},
+        iteration=planning.first_iteration if planning.plan is None else engine.iteration,
+        plan=planning.plan,
+        reads=reads,
+        profile=planning.profile,
+        link=planning.link,
+        is_measuring=planning.is_measuring,
+        pending=engine.pending(),
+    ).to_state()
+
+
+def load(
+    state: Mapping[str, Any],
+    layers: Sequence[ModelLayer],
+    planning: Planning,
+    hooks: LoopHooks,
+    given_plan: Plan | None,
+    group: dist.ProcessGroup,
+) -> None:
+    """Goes on from a state of this rank. Collective.
+
+    Raises:
+        ValueError: on all ranks, for a state that does not fit, and where ranks' states do not belong together.
+        RuntimeError: after the first forward.
+    """
+    if hooks.order is not None or hooks.is_watching:
+        raise RuntimeError(
+            "DreamDDP.load_state_dict(): the training has begun. Load before the first iteration; to go back "
+            "within a training, detach() and attach again."
+        )
+    saved: SavedTraining | None = None
+
+    def shared() -> dict[str, Any]:
+        nonlocal saved
+        saved = SavedTraining.from_state(state)
+        saved.check_fits(layers, dist.get_rank(group), dist.get_world_size(group), given_plan)
+        return saved.shared()
+
+    agreement.require_equal(agreement.on_all_ranks(shared, group, "loading a state of DreamDDP"), "the state")
+    assert saved is not None
+    if saved.plan is None or saved.reads is None:
+        planning.first_iteration = saved.iteration
+        return
+    planning.resume(
+        saved.plan, saved.iteration, saved.profile, saved.link, is_measuring=saved.is_measuring
+    )
+    hooks.resume(saved.reads, saved.plan, saved.pending)
+
+
 def averaged_state(model: nn.Module, engine: Engine, group: dist.ProcessGroup) -> dict[str, Any]:
     """The model's state with the mean over ranks of what is floating-point or complex, in tensors of its own.
     Collective; no average in place may be under way."""
@@ -149,6 +225,7 @@ def _reads_to_json(reads: ReadOrder) -> str:
             "last_read": layer.last_read if isinstance(layer.last_read, str) else list(layer.last_read),
             "readers": list(layer.readers),
             "last_reader": layer.last_reader,
+            "is_repeated": layer.is_repeated,
         }
         for layer in reads.layers.values()
     ]
@@ -165,6 +242,7 @@ def _reads_from_json(text: str) -> ReadOrder:
             last_read if isinstance(last_read, str) else tuple(last_read),
             tuple(layer["readers"]),
             layer["last_reader"],
+            layer["is_repeated"],
         )
     return ReadOrder(layers, tuple(content["forward"]), tuple(content["backward"]))
 
@@ -174,16 +252,16 @@ def _link_to_json(link: Link) -> str:
     return json.dumps({field: getattr(link, field) for field in fields})
 
 
-def _to_bytes(pending: Sequence[PendingOp]) -> bytes:
+def _to_text(pending: Sequence[PendingOp]) -> str:
     if not pending:
-        return b""
+        return ""
     file = io.BytesIO()
     torch.save(list(pending), file)
-    return file.getvalue()
+    return base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def _from_bytes(content: bytes) -> list[PendingOp]:
-    if not content:
+def _from_text(text: str) -> list[PendingOp]:
+    if not text:
         return []
-    pending: list[PendingOp] = torch.load(io.BytesIO(content), weights_only=True)
+    pending: list[PendingOp] = torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True)
     return pending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, description, model_state
+from dreamddp import _core, agreement, checkpoint, description, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
@@ -303,6 +303,50 @@ class DreamDDP:
         does not. Before parameters are written, call `finish()`.
         """
         self._hooks.wait()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it takes, beside the states of model and optimizers, to go on exactly here: bit for bit the
+        training that was not interrupted. To be called between two iterations. Local.
+
+        Between averages ranks differ, so every rank saves its own model, optimizers and this. Averages in
+        place that are under way are waited for; what held and carried averages are going to write is part of
+        the state. For one model out of all ranks, see `averaged_state_dict()`.
+
+        Returns:
+            A flat dict of numbers and texts, with the same keys at any time.
+
+        Raises:
+            RuntimeError: between a backward and its step.
+            SyncError: where an average has failed.
+        """
+        return checkpoint.save(self._layers, self._engine, self._planning, self._hooks.order, self._group)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict()` gave: its plan, profile and link are used, whatever the arguments
+        were. Collective.
+
+        Attaching broadcasts rank 0's model, so the order is: attach, load the rank's own states of model and
+        optimizers, then this, before the first iteration. A state that was saved while layers were measured
+        has them measured anew.
+
+        Raises:
+            ValueError: on all ranks, for a state of another model, rank or number of ranks, another plan than
+                the one given, and states that do not belong together.
+        """
+        checkpoint.load(state, self._layers, self._planning, self._hooks, self._given_plan, self._group)
+
+    def averaged_state_dict(self) -> dict[str, Any]:
+        """The model's state with the means over all ranks, in tensors of its own; the training is as before.
+        To be called between two iterations, on all ranks. Collective.
+
+        It has the model's own keys and loads anywhere, with any number of ranks. Integers (counters) are the
+        largest over the ranks.
+
+        Raises:
+            SyncError: where a peer is missing.
+        """
+        self._engine.pending()
+        return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before

@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,9 @@ from dreamddp.module_hooks import ModuleHook
 from dreamddp.planning import Planning
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
+
+if TYPE_CHECKING:
+    from dreamddp._runtime import PendingOp
 
 
 class LoopHooks:
@@ -75,6 +78,17 @@ class LoopHooks:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the first iteration is under way."""
+        return self._watch is not None
+
+    def resume(self, order: ReadOrder, plan: Plan, pending: Sequence[PendingOp]) -> None:
+        """Carries a plan out from its first iteration on, with averages that are under way: the reads are
+        known from before."""
+        self.order = order
+        self._carry_out(plan, self._planning.first_iteration, after_backward=False, pending=pending)
+
     def remove(self) -> None:
         self._stop_watch()
         self._remove_read_hooks()
@@ -119,7 +133,8 @@ class LoopHooks:
             if self._layers:
                 self._watch = ReadWatch(self._model, self._layers, self._engine)
         elif self._planning.is_due:
-            self._carry_out(self._planning.next_plan(self.order), after_backward=False)
+            plan = self._planning.next_plan(self.order)
+            self._carry_out(plan, self._engine.iteration, after_backward=False)
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if _is_in_backward():
@@ -196,9 +211,12 @@ class LoopHooks:
             self.order = agree_on_reads(
                 agreement.gather(observed, self._group, "comparing when layers are read")
             )
-            self._carry_out(self._planning.first_plan(self.order), after_backward=True)
+            plan = self._planning.first_plan(self.order)
+            self._carry_out(plan, self._planning.first_iteration, after_backward=True)
 
-    def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
+    def _carry_out(
+        self, plan: Plan, iteration: int, *, after_backward: bool, pending: Sequence[PendingOp] = ()
+    ) -> None:
         assert self.order is not None
         reads = profiling.untimed_profile(self.order, self._layers, plan.layers)
         reverse = Profile(reads.layers)
@@ -207,8 +225,9 @@ class LoopHooks:
         self._engine.set_plan(
             plan.to_json(),
             reads.to_json(),
-            first_iteration=self._planning.first_iteration if after_backward else self._engine.iteration,
+            first_iteration=iteration,
             after_backward=after_backward,
+            pending=pending,
         )
         self._engine.set_repeated(
             [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
