@@ -100,7 +100,8 @@ class Engine:
     def forward_finishes(self) -> None:
         """The model's forward has ended. Never blocks."""
     def backward_without_data(self) -> None:
-        """A final backward of a rank that has no data left. Never blocks; raises SyncError."""
+        """A final backward of a rank that has no data left. Blocks where gradients are averaged; raises
+        SyncError."""
     def reader_backward_ends(self, layer: int) -> None:
         """The backward of a layer that reads another one's tensor has ended.
 

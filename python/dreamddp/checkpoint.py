@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import agreement
+from dreamddp import agreement, model_state
 from dreamddp._core import Link, Plan, Profile, reject
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
@@ -105,8 +105,8 @@ class SavedTraining:
                 "state",
                 f"that of rank {self.rank} of {self.num_ranks}",
                 f"the one that rank {rank} of {num_ranks} saved",
-                "Between averages ranks differ: let every rank save and load a state of its own. To go on with "
-                "another number of ranks, load averaged_state_dict() into the model and give "
+                "Between averages ranks differ: let every rank save and load a state of its own. To go on "
+                "with another number of ranks, load averaged_state_dict() into the model and give "
                 f"first_iteration={self.iteration}.",
             )
         if plan is not None and self.plan is not None and plan.to_json() != self.plan.to_json():
@@ -138,8 +138,8 @@ def save(
     """
     if engine.awaits_step:
         raise RuntimeError(
-            "DreamDDP.state_dict(): called between a backward and its step; expected after the step. Save behind "
-            "optimizer.step(); where a loss scaler has skipped it, behind the next one."
+            "DreamDDP.state_dict(): called between a backward and its step; expected after the step. Save "
+            "behind optimizer.step(); where a loss scaler has skipped it, behind the next one."
         )
     return SavedTraining(
         rank=dist.get_rank(group),
@@ -166,7 +166,8 @@ def load(
     """Goes on from a state of this rank. Collective.
 
     Raises:
-        ValueError: on all ranks, for a state that does not fit, and where ranks' states do not belong together.
+        ValueError: on all ranks, for a state that does not fit, and where those of the ranks do not belong
+            together.
         RuntimeError: after the first forward.
     """
     if hooks.order is not None or hooks.is_watching:
@@ -187,34 +188,22 @@ def load(
     if saved.plan is None or saved.reads is None:
         planning.first_iteration = saved.iteration
         return
-    planning.resume(
-        saved.plan, saved.iteration, saved.profile, saved.link, is_measuring=saved.is_measuring
-    )
+    planning.resume(saved.plan, saved.iteration, saved.profile, saved.link, is_measuring=saved.is_measuring)
     hooks.resume(saved.reads, saved.plan, saved.pending)
 
 
 def averaged_state(model: nn.Module, engine: Engine, group: dist.ProcessGroup) -> dict[str, Any]:
-    """The model's state with the mean over ranks of what is floating-point or complex, in tensors of its own.
-    Collective; no average in place may be under way."""
+    """The model's state, in tensors of its own, with means over the ranks. Collective; no average in place may
+    be under way."""
     state: dict[str, Any] = model.state_dict()
     copies: dict[tuple[Any, ...], torch.Tensor] = {}
-    counters: list[torch.Tensor] = []
     averaged: dict[str, Any] = type(state)()
     for key, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            averaged[key] = value
-            continue
-        place = (value.data_ptr(), value.shape, value.stride(), value.dtype)  # tied tensors stay tied
-        if place not in copies or value.numel() == 0:
-            copies[place] = value.detach().clone()
-            if not (value.is_floating_point() or value.is_complex()):
-                counters.append(copies[place])
-        averaged[key] = copies[place]
-    means = [c for c in copies.values() if c.is_floating_point() or c.is_complex()]
-    engine.average([mean for mean in means if mean.numel() > 0])
-    for counter in counters:
-        if counter.numel() > 0:
-            dist.all_reduce(counter, dist.ReduceOp.MAX, group=group)
+        averaged[key] = value
+        if isinstance(value, torch.Tensor):
+            place = (value.data_ptr(), value.shape, value.stride(), value.dtype)  # tied tensors stay tied
+            averaged[key] = copies.setdefault(place, value.detach().clone())
+    model_state.average([], copies.values(), engine, group)
     return averaged
 
 
@@ -234,12 +223,12 @@ def _reads_to_json(reads: ReadOrder) -> str:
 
 def _reads_from_json(text: str) -> ReadOrder:
     content = json.loads(text)
-    layers = {}
+    layers: dict[str, AgreedReads] = {}
     for layer in content["layers"]:
-        last_read = layer["last_read"]
+        last_read: Any = layer["last_read"]
         layers[layer["name"]] = AgreedReads(
             layer["name"],
-            last_read if isinstance(last_read, str) else tuple(last_read),
+            ("backward", last_read[1]) if isinstance(last_read, list) else last_read,
             tuple(layer["readers"]),
             layer["last_reader"],
             layer["is_repeated"],

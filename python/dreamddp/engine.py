@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, checkpoint, description, model_state
+from dreamddp import _core, agreement, checkpoint, description, joining, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
@@ -136,6 +136,7 @@ class DreamDDP:
         self._given_link = link
         self._no_sync_depth = 0
         self._control_group: dist.ProcessGroup | None = None
+        self._vote_group: dist.ProcessGroup | None = None
 
         def describe() -> dict[str, Any]:
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
@@ -238,9 +239,11 @@ class DreamDDP:
         self._engine.average(parameters)
         model_state.broadcast(self._hooks.new_parameters(), self._group)
         self._given_link = self._planning.link
+        roll_call = self._hooks.roll_call
         self._hooks.remove()
         self._close_engine()
         self._attach(iteration)
+        self._hooks.roll_call = roll_call
         return self._hooks
 
     # What the user calls
@@ -263,7 +266,7 @@ class DreamDDP:
     @property
     def iteration(self) -> int:
         """Iterations completed, counted from the start of training."""
-        return max(self._engine.iteration, self._planning.first_iteration)
+        return self._hooks.iteration
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -278,6 +281,69 @@ class DreamDDP:
         finally:
             self._no_sync_depth -= 1
             self._engine.set_no_sync(self._no_sync_depth > 0)
+
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Around a training loop whose data may end earlier on some ranks. Collective::
+
+            with sync.join():
+                for batch in loader:
+                    ...
+            sync.finish()
+
+        A rank whose loop is over stays in it until all loops are: it computes nothing, but takes part in the
+        averages of the others, with its own values, which count like those of every rank. An iteration that
+        it has begun and not stepped is ended without a step. All ranks leave at the same iteration. An
+        exception leaves at once.
+
+        Raises:
+            ValueError: where gradients are averaged: a rank that makes no steps would not stay equal.
+            SyncError: where a peer is missing.
+        """
+        if self._planning.averages_gradients:
+            _core.reject(
+                "join()",
+                "a plan of gradients",
+                "a plan of parameters",
+                "Take a planner of parameters, such as `balanced`, or give all ranks the same number of batches.",
+            )
+        group = self._votes()
+        with joining.join(lambda: self._hooks, group):
+            yield
+
+    def skip_step(self, bad: bool) -> bool:
+        """Whether any rank has a bad batch in this iteration, so that all leave it out together. Collective;
+        waits for the slowest rank's forward. To be called between forward and backward::
+
+            loss = model(batch)
+            if sync.skip_step(not loss.isfinite()):
+                continue
+            loss.backward()
+
+        The place in the plan does not advance. Not inside `join()`, where some ranks compute no loss.
+
+        Raises:
+            RuntimeError: inside `join()`, and behind a backward.
+            SyncError: where a peer is missing.
+        """
+        if self._hooks.roll_call is not None:
+            raise RuntimeError(
+                "DreamDDP.skip_step(): called inside join(), where some ranks may compute no loss. Give all "
+                "ranks the same number of batches to use it."
+            )
+        if self._engine.awaits_step:
+            raise RuntimeError(
+                "DreamDDP.skip_step(): called behind a backward, which may have begun to average. Call it "
+                "between forward and backward."
+            )
+        return joining.any_says(
+            bool(bad), self._votes(), f"agreeing whether to skip iteration {self.iteration}"
+        )
+
+    def _votes(self) -> dist.ProcessGroup:
+        if self._vote_group is None:
+            self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
+        return self._vote_group
 
     def finish(self) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.

@@ -28,6 +28,7 @@ from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
 
 if TYPE_CHECKING:
+    from dreamddp.joining import RollCall
     from dreamddp._runtime import PendingOp
 
 
@@ -49,6 +50,8 @@ class LoopHooks:
         attach_again: Callable[[], LoopHooks],
     ) -> None:
         self.order: ReadOrder | None = None
+        self.roll_call: RollCall | None = None
+        """Told of iterations that begin, while there may be ranks that have run out of data."""
         self._model = model
         self._num_optimizers = len(optimizers)
         self._layers = layers
@@ -83,6 +86,15 @@ class LoopHooks:
         """Whether the first iteration is under way."""
         return self._watch is not None
 
+    @property
+    def iteration(self) -> int:
+        """Counted from the start of training."""
+        return max(self._engine.iteration, self._planning.first_iteration)
+
+    def is_inside(self, iteration: int) -> bool:
+        """Whether this iteration is under way, and its backward still to come."""
+        return bool(self._layers) and self.iteration == iteration and not self._engine.awaits_step
+
     def resume(self, order: ReadOrder, plan: Plan, pending: Sequence[PendingOp]) -> None:
         """Carries a plan out from its first iteration on, with averages that are under way: the reads are
         known from before."""
@@ -115,6 +127,32 @@ class LoopHooks:
         """Parameters of the model that it did not have when it was attached to."""
         return self._model_watch.new_parameters()
 
+    # Events of a rank that has no data left
+
+    def begin_without_data(self) -> None:
+        """Ends an iteration whose step never came, as the next forward would."""
+        self._stop_watch()
+        self._stepped.clear()
+        if self._engine.awaits_step:
+            self._backward_ended()
+        self._engine.forward_starts()
+
+    def iterate_without_data(self) -> None:
+        """An iteration that computes nothing: it launches the averages that the other ranks launch, with the
+        parameters as they are."""
+        if self.model_has_changed:
+            self._attach_again().iterate_without_data()
+        elif self._layers:
+            self._begin_iteration()
+            self.complete_without_data()
+
+    def complete_without_data(self) -> None:
+        """The rest of an iteration whose backward has not come."""
+        self._engine.forward_finishes()
+        self._engine.backward_without_data()
+        self._step_begins()
+        self._engine.step_ends()
+
     # Events of the training loop
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
@@ -127,9 +165,15 @@ class LoopHooks:
             self._backward_ended()
             self._accumulation.step_was_skipped()
         self._engine.forward_starts()
+        if self.roll_call is not None:
+            self.roll_call.announce(self.iteration)
         if self.model_has_changed:
             self._attach_again()._before_forward(module, args)
-        elif self.order is None:
+        else:
+            self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
+        if self.order is None:
             if self._layers:
                 self._watch = ReadWatch(self._model, self._layers, self._engine)
         elif self._planning.is_due:

@@ -79,6 +79,16 @@ class Planning:
         return self.plan
 
     @property
+    def averages_gradients(self) -> bool:
+        """Whether gradients are averaged now, or will be by the planner's plan."""
+        plan = self.plan or self._given_plan
+        if plan is not None and any(op.quantity is Quantity.gradients for op in plan.ops):
+            return True
+        return self._given_plan is None and (
+            _core.planner_quantity(self._options.planner) is Quantity.gradients
+        )
+
+    @property
     def is_measuring(self) -> bool:
         """Whether the planner's plan is still to come."""
         return self._profile_end is not None

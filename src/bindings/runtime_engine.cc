@@ -157,7 +157,8 @@ void bind_engine(py::module_& module) {
       .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })
       .def("module_begins", &Engine::module_begins)
       .def("forward_finishes", &Engine::forward_finishes)
-      .def("backward_without_data", &Engine::backward_without_data)
+      .def("backward_without_data", &Engine::backward_without_data,
+           py::call_guard<py::gil_scoped_release>())
       .def("reader_backward_ends", &Engine::reader_backward_ends, py::arg("layer"))
       .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
       .def("step_ends", &Engine::step_ends)

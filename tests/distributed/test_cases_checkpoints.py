@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
 from dreamddp import DreamDDP, Event, EventKind, Link, Op, Plan, Profile, Segment
@@ -51,9 +51,7 @@ PLANS = {
     "both-windows": both_windows_plan(LAYERS, period=4),
     "early-window": early_window_plan(LAYERS, early="0"),
     "held": HELD,
-    "held-with-norm": kept_back_plan(
-        [Event(i + 1, EventKind.before_step) for i in range(4)], [*LAYERS, "5"]
-    ),
+    "held-with-norm": kept_back_plan([Event(i + 1, EventKind.before_step) for i in range(4)], [*LAYERS, "5"]),
     "carried": CARRIED,
     "carried-to-forward": CARRIED_TO_FORWARD,
     "carried-overlapping": OVERLAPPING,
@@ -119,7 +117,7 @@ def train(
         optimizer.zero_grad()
     in_flight = 0
     if save_to is not None:
-        states = {"model": model, "optimizer": optimizer, "sync": sync}
+        states: dict[str, Any] = {"model": model, "optimizer": optimizer, "sync": sync}
         torch.save({name: source.state_dict() for name, source in states.items()}, f"{save_to}/{rank}.pt")
         in_flight = len(sync._engine.pending())
     sync._engine.finish()
@@ -376,7 +374,7 @@ def train_with_distributed_checkpoint(rank: int, folder: str, begin: int, end: i
                 "sync": sync.state_dict(),
             }
         }
-        dcp.load(states, checkpoint_id=folder)
+        state_dict_loader.load(states, checkpoint_id=folder)
         mine = states[f"rank {rank}"]
         model.load_state_dict(mine["model"])
         set_optimizer_state_dict(model, optimizer, mine["optimizer"])
@@ -391,7 +389,7 @@ def train_with_distributed_checkpoint(rank: int, folder: str, begin: int, end: i
             "optimizer": get_optimizer_state_dict(model, optimizer),
             "sync": sync.state_dict(),
         }
-        dcp.save({f"rank {rank}": saved}, checkpoint_id=folder)
+        state_dict_saver.save({f"rank {rank}": saved}, checkpoint_id=folder)
     sync._engine.finish()
     dist.barrier()
     return model.state_dict()
