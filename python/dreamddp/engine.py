@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,32 +14,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, checkpoint, description, joining, model_state
+from dreamddp import _core, agreement, checkpoint, description, joining, log, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
+from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
+from dreamddp.sync_stats import SyncStats, means_of
 
 DEFAULT_PROFILE_ITERATIONS = 12
-
-
-@dataclass(frozen=True)
-class SyncStats:
-    """What synchronisation did and cost on this rank; means over the iterations since the last reset."""
-
-    iterations: int
-    iteration_seconds: float
-    compute_seconds: float
-    exposed_seconds: float
-    """Compute waiting for the link."""
-    ops_per_iteration: float
-    bytes_per_iteration: float
-    """Bytes of parameters averaged, per worker."""
-    predicted_seconds: float | None
-    """Iteration time that the simulator predicts for the plan; None while there is no measured profile."""
 
 
 class DreamDDP:
@@ -206,6 +191,7 @@ class DreamDDP:
         # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight do not
         # keep the interpreter from ending.
         self._close_engine = weakref.finalize(self._hooks, self._engine.close)
+        log.attached(self._model, self._layers, self._group)
 
     def _attach_again(self) -> LoopHooks:
         """The model has changed since attaching: where it has on all ranks, goes on with it as it is now.
@@ -305,7 +291,7 @@ class DreamDDP:
                 "join()",
                 "a plan of gradients",
                 "a plan of parameters",
-                "Take a planner of parameters, such as `balanced`, or give all ranks the same number of batches.",
+                "Take a planner of parameters, such as `balanced`, or give all ranks as many batches.",
             )
         group = self._votes()
         with joining.join(lambda: self._hooks, group):
@@ -320,7 +306,8 @@ class DreamDDP:
                 continue
             loss.backward()
 
-        The place in the plan does not advance. Not inside `join()`, where some ranks compute no loss.
+        The place in the plan does not advance; an average that began in the forward is carried out. Not
+        inside `join()`, where some ranks compute no loss.
 
         Raises:
             RuntimeError: inside `join()`, and behind a backward.
@@ -345,20 +332,28 @@ class DreamDDP:
             self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
         return self._vote_group
 
-    def finish(self) -> None:
+    def finish(self, *, average_moments: bool = False) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
         Collective.
 
         Buffers of integers (counters) become the largest over the ranks. Training may go on afterwards.
 
+        Args:
+            average_moments: also average what the optimizers keep in the shape of a parameter (momentum,
+                second moments), which is local to each rank otherwise; for a training that goes on.
+
         Raises:
+            ValueError: where ranks' optimizers keep different moments.
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         if self._hooks.model_has_changed:
             self._attach_again()
         self._engine.finish()
+        if average_moments:
+            average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
+        log.finished(self.iteration, self._group)
 
     def wait(self) -> None:
         """Returns when no average that is in flight changes parameters any more: for code that reads them by
@@ -426,16 +421,7 @@ class DreamDDP:
         total = self._engine.statistics()
         if reset:
             self._engine.reset_statistics()
-        count = max(total.iterations, 1)
-        return SyncStats(
-            iterations=total.iterations,
-            iteration_seconds=total.seconds / count,
-            compute_seconds=(total.seconds - total.exposed_seconds) / count,
-            exposed_seconds=total.exposed_seconds / count,
-            ops_per_iteration=total.ops / count,
-            bytes_per_iteration=total.num_bytes / count,
-            predicted_seconds=self._planning.predicted_seconds(),
-        )
+        return means_of(total, self._planning.predicted_seconds())
 
     def record(self, iterations: int) -> None:
         """Records the timeline of the next iterations; `timeline()` gives it."""

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
-from dreamddp import _core, agreement, profiling
+from dreamddp import _core, agreement, log, profiling
 from dreamddp._core import Plan, Profile
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
@@ -28,8 +28,8 @@ from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
 
 if TYPE_CHECKING:
-    from dreamddp.joining import RollCall
     from dreamddp._runtime import PendingOp
+    from dreamddp.joining import RollCall
 
 
 class LoopHooks:
@@ -276,6 +276,7 @@ class LoopHooks:
         self._engine.set_repeated(
             [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
         )
+        log.plan_is_made(plan, self._layers, self._planning.profile, self._planning.link, self._group)
         self._remove_read_hooks()
         self._read_hooks = ReadHooks(self._model, self._engine, reads, self.order)
 

@@ -1,6 +1,7 @@
 #include "runtime/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -21,6 +22,14 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
     parameters.insert(parameters.end(), layer.parameters.begin(), layer.parameters.end());
   }
   return parameters;
+}
+
+void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) {
+  for (const std::int64_t sequence : sequences) {
+    at::RecordFunction span(at::RecordScope::USER_SCOPE);
+    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
+    lane.wait(sequence);
+  }
 }
 
 }  // namespace
@@ -113,8 +122,10 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   options.op_begins = [recorder = recorder_](std::int64_t /*sequence*/, std::size_t op) {
     recorder->op_begins(op);
   };
-  options.op_ends = [recorder = recorder_, running](std::int64_t sequence, std::size_t op) {
+  options.op_ends = [recorder = recorder_, profiler = profiler_, running](std::int64_t sequence,
+                                                                          std::size_t op) {
     recorder->op_ends(op, running->iteration_of(sequence));
+    profiler->end(sequence);
   };
   lane_ = make_lane(
       running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
@@ -170,6 +181,8 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
         // What is kept back must have been written before the same coordinates are packed again.
         if (running_->keeps_back) wait_for_pending();
         recorder_->op_is_launched(running_->op_bytes[action.run.op]);
+        profiler_->begin(action.run.sequence,
+                         [&] { return "dreamddp::average " + running_->labels[action.run.op]; });
         lane_->launch(action.run.sequence, action.run.op);
         break;
       case ActionKind::wait:
@@ -400,15 +413,15 @@ bool Engine::finish() {
 void Engine::wait() {
   std::vector<std::int64_t> waits;
   std::shared_ptr<Lane> lane;
+  std::shared_ptr<const RunningPlan> running;
   {
     const Lock lock(mutex_);
     waits.swap(pending_waits_);
     lane = lane_;
+    running = running_;
     recorder_->wait_begins();
   }
-  for (const std::int64_t sequence : waits) {
-    lane->wait(sequence);
-  }
+  wait_for(waits, *lane, *running);
   const Lock lock(mutex_);
   recorder_->wait_ends();
 }
@@ -417,7 +430,7 @@ void Engine::wait() {
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
   recorder_->wait_begins();
-  for (const std::int64_t sequence : std::exchange(pending_waits_, {})) lane_->wait(sequence);
+  wait_for(std::exchange(pending_waits_, {}), *lane_, *running_);
   recorder_->wait_ends();
 }
 

@@ -19,6 +19,7 @@
 #include "dreamddp/sync_scheduler.h"
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
+#include "runtime/profiler_spans.h"
 #include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
 #include "runtime/torch_transport.h"
@@ -80,7 +81,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
   ///   its ops that come before the step are launched now. Else the next event is that iteration's first
   ///   read.
-  /// @param pending ops in flight at first_iteration, in launch order, from pending() of an engine with the same
+  /// @param pending ops in flight at first_iteration, in launch order, from pending() of an engine with the
+  /// same
   ///   plan, profile and layers
   /// @throws std::invalid_argument for a plan that is not valid for the profile, and a profile that lacks
   ///   layers of the model
@@ -195,6 +197,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool backward_only_no_sync_ = false;
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
+
+  const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
 
   // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.
   const std::shared_ptr<TrainingRecorder> recorder_;

@@ -172,7 +172,8 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
 
   using KeptOps = std::map<std::int64_t, KeptOp>;
 
-  /// Executions of one op are written one after the other: what is written may change what the next one keeps.
+  /// Executions of one op are written one after the other: what is written may change what the next one
+  /// keeps.
   bool may_be_written(KeptOps::const_iterator op) const {
     const KeptOp& kept = op->second;
     return kept.is_reduced && kept.is_released && !kept.is_being_written &&
@@ -340,8 +341,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     std::unique_lock lock(mutex);
     const auto has_work = [this] {
       return failure || (!under_way.empty() && reduced.contains(under_way.front().ticket)) ||
-             (under_way.size() < options.num_slots && !queue.empty()) ||
-             next_to_write() != kept_back.end();
+             (under_way.size() < options.num_slots && !queue.empty()) || next_to_write() != kept_back.end();
     };
     if (under_way.empty() || !options.timeout) {
       work_arrives.wait(lock, has_work);
@@ -378,8 +378,8 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   bool has_ended = false;
   std::deque<QueuedOp> queue;  // launched and not begun
   std::set<std::int64_t> unfinished;
-  KeptOps kept_back;  // launched and not written
-  std::set<std::int64_t> reduced;            // tickets of chunks under way
+  KeptOps kept_back;               // launched and not written
+  std::set<std::int64_t> reduced;  // tickets of chunks under way
   std::optional<std::int64_t> last_launched;
   std::optional<std::string> failure;
 

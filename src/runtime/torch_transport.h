@@ -78,8 +78,8 @@ class TorchTransport : public LaneTransport {
   void unpack(const Chunk& chunk, std::size_t slot) override;
   void write(std::int64_t sequence, std::size_t op) override;
 
-  /// What an op that is kept back is going to write: a copy, with the snapshots of chunks of differences only.
-  /// Its means must be there, and not released.
+  /// What an op that is kept back is going to write: a copy, with the snapshots of chunks of differences
+  /// only. Its means must be there, and not released.
   KeptMeans copy_of_kept(std::int64_t sequence);
   /// Takes over a copy of what an execution elsewhere is going to write.
   /// @throws std::invalid_argument where it was kept in other chunks
