@@ -193,7 +193,7 @@ def load(
 
 
 def averaged_state(model: nn.Module, engine: Engine, group: dist.ProcessGroup) -> dict[str, Any]:
-    """The model's state, in tensors of its own, with means over the ranks. Collective; no average in place may
+    """The model's state, in tensors of its own, with means over ranks. Collective; no average in place may
     be under way."""
     state: dict[str, Any] = model.state_dict()
     copies: dict[tuple[Any, ...], torch.Tensor] = {}
