@@ -80,6 +80,12 @@ class SyncScheduler {
   /// @throws std::invalid_argument for a first_iteration below 0
   SyncScheduler(std::shared_ptr<const Plan> plan, const Profile& profile, std::int64_t first_iteration = 0);
 
+  /// Goes on where a scheduler of the same plan and profile stopped between two iterations: these runs of
+  /// held and carried ops are in flight, in launch order, their results not released. To be called before the
+  /// first event. Their sequence numbers lie below 0, in the order in which the ops were launched.
+  /// @throws std::invalid_argument for a run that cannot be in flight at first_iteration
+  void resume(const std::vector<OpRun>& in_flight);
+
   using Actions = std::vector<Action>;
 
   // The actions that an event returns are valid until the next event.

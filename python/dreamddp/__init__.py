@@ -38,7 +38,8 @@ from dreamddp._core import (
 from dreamddp.torch_version import check_torch_version
 
 if TYPE_CHECKING:
-    from dreamddp.engine import DreamDDP, SyncStats
+    from dreamddp.engine import DreamDDP
+    from dreamddp.sync_stats import SyncStats
 
 check_torch_version()
 
@@ -77,7 +78,7 @@ __all__ = [
 # Name -> the module that defines it; all of them import torch.
 _LAZY = {
     "DreamDDP": "dreamddp.engine",
-    "SyncStats": "dreamddp.engine",
+    "SyncStats": "dreamddp.sync_stats",
 }
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+PendingOp = tuple[int, int, list[torch.Tensor], list[torch.Tensor]]
+
 class IterationTimes:
     """Compute times of one iteration, in seconds."""
 
@@ -30,6 +32,8 @@ class TrainingStatistics:
     def seconds(self) -> float: ...
     @property
     def exposed_seconds(self) -> float: ...
+    @property
+    def link_seconds(self) -> float: ...
     @property
     def ops(self) -> int: ...
     @property
@@ -61,12 +65,25 @@ class Engine:
         """
     def on_unplanned_backward(self, callback: Callable[[], None]) -> None:
         """Has it called at the end of final backwards, on their thread, while there is no plan."""
-    def set_plan(self, plan: str, profile: str, *, first_iteration: int, after_backward: bool) -> None:
-        """Carries out a plan (JSON) for a profile (JSON) from now on.
+    def set_plan(
+        self,
+        plan: str,
+        profile: str,
+        *,
+        first_iteration: int,
+        after_backward: bool,
+        pending: Sequence[PendingOp] = (),
+    ) -> None:
+        """Carries out a plan (JSON) for a profile (JSON) from now on, and writes what is pending.
 
         Blocks while ops of the plan before end, without the GIL. Raises ValueError for a plan that is not
         valid for the profile and a profile that lacks layers of the model, and SyncError
         where an op fails.
+        """
+    def pending(self) -> list[PendingOp]:
+        """Held and carried ops in flight between two iterations: op, iteration, means and snapshots.
+
+        Blocks, without the GIL; changes no value of the training. Raises SyncError after a failed op.
         """
     def forward_pre_hook(self, layers: Sequence[int]) -> Callable[..., None]:
         """A module's forward pre-hook: blocks until the layers may be read, without the GIL.
@@ -84,6 +101,9 @@ class Engine:
         """A module is about to run, while there is no plan. Never blocks."""
     def forward_finishes(self) -> None:
         """The model's forward has ended. Never blocks."""
+    def backward_without_data(self) -> None:
+        """A final backward of a rank that has no data left. Blocks where gradients are averaged; raises
+        SyncError."""
     def reader_backward_ends(self, layer: int) -> None:
         """The backward of a layer that reads another one's tensor has ended.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,32 +14,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, description, model_state
+from dreamddp import _core, agreement, checkpoint, description, joining, log, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
+from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
+from dreamddp.sync_stats import SyncStats, means_of
 
 DEFAULT_PROFILE_ITERATIONS = 12
-
-
-@dataclass(frozen=True)
-class SyncStats:
-    """What synchronisation did and cost on this rank; means over the iterations since the last reset."""
-
-    iterations: int
-    iteration_seconds: float
-    compute_seconds: float
-    exposed_seconds: float
-    """Compute waiting for the link."""
-    ops_per_iteration: float
-    bytes_per_iteration: float
-    """Bytes of parameters averaged, per worker."""
-    predicted_seconds: float | None
-    """Iteration time that the simulator predicts for the plan; None while there is no measured profile."""
 
 
 class DreamDDP:
@@ -136,6 +121,7 @@ class DreamDDP:
         self._given_link = link
         self._no_sync_depth = 0
         self._control_group: dist.ProcessGroup | None = None
+        self._vote_group: dist.ProcessGroup | None = None
 
         def describe() -> dict[str, Any]:
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
@@ -205,6 +191,7 @@ class DreamDDP:
         # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight do not
         # keep the interpreter from ending.
         self._close_engine = weakref.finalize(self._hooks, self._engine.close)
+        log.attached(self._model, self._layers, self._group)
 
     def _attach_again(self) -> LoopHooks:
         """The model has changed since attaching: where it has on all ranks, goes on with it as it is now.
@@ -238,9 +225,11 @@ class DreamDDP:
         self._engine.average(parameters)
         model_state.broadcast(self._hooks.new_parameters(), self._group)
         self._given_link = self._planning.link
+        roll_call = self._hooks.roll_call
         self._hooks.remove()
         self._close_engine()
         self._attach(iteration)
+        self._hooks.roll_call = roll_call
         return self._hooks
 
     # What the user calls
@@ -263,7 +252,7 @@ class DreamDDP:
     @property
     def iteration(self) -> int:
         """Iterations completed, counted from the start of training."""
-        return max(self._engine.iteration, self._planning.first_iteration)
+        return self._hooks.iteration
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -279,20 +268,92 @@ class DreamDDP:
             self._no_sync_depth -= 1
             self._engine.set_no_sync(self._no_sync_depth > 0)
 
-    def finish(self) -> None:
+    @contextmanager
+    def join(self) -> Iterator[None]:
+        """Around a training loop whose data may end earlier on some ranks. Collective::
+
+            with sync.join():
+                for batch in loader:
+                    ...
+            sync.finish()
+
+        A rank whose loop is over stays in it until all loops are: it computes nothing, but takes part in the
+        averages of the others, with its own values, which count like those of every rank. An iteration that
+        it has begun and not stepped is ended without a step. All ranks leave at the same iteration. An
+        exception leaves at once.
+
+        Raises:
+            ValueError: where gradients are averaged: a rank that makes no steps would not stay equal.
+            SyncError: where a peer is missing.
+        """
+        if self._planning.averages_gradients:
+            _core.reject(
+                "join()",
+                "a plan of gradients",
+                "a plan of parameters",
+                "Take a planner of parameters, such as `balanced`, or give all ranks as many batches.",
+            )
+        group = self._votes()
+        with joining.join(lambda: self._hooks, group):
+            yield
+
+    def skip_step(self, bad: bool) -> bool:
+        """Whether any rank has a bad batch in this iteration, so that all leave it out together. Collective;
+        waits for the slowest rank's forward. To be called between forward and backward::
+
+            loss = model(batch)
+            if sync.skip_step(not loss.isfinite()):
+                continue
+            loss.backward()
+
+        The place in the plan does not advance; an average that began in the forward is carried out. Not
+        inside `join()`, where some ranks compute no loss.
+
+        Raises:
+            RuntimeError: inside `join()`, and behind a backward.
+            SyncError: where a peer is missing.
+        """
+        if self._hooks.roll_call is not None:
+            raise RuntimeError(
+                "DreamDDP.skip_step(): called inside join(), where some ranks may compute no loss. Give all "
+                "ranks the same number of batches to use it."
+            )
+        if self._engine.awaits_step:
+            raise RuntimeError(
+                "DreamDDP.skip_step(): called behind a backward, which may have begun to average. Call it "
+                "between forward and backward."
+            )
+        return joining.any_says(
+            bool(bad), self._votes(), f"agreeing whether to skip iteration {self.iteration}"
+        )
+
+    def _votes(self) -> dist.ProcessGroup:
+        if self._vote_group is None:
+            self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
+        return self._vote_group
+
+    def finish(self, *, average_moments: bool = False) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
         Collective.
 
         Buffers of integers (counters) become the largest over the ranks. Training may go on afterwards.
 
+        Args:
+            average_moments: also average what the optimizers keep in the shape of a parameter (momentum,
+                second moments), which is local to each rank otherwise; for a training that goes on.
+
         Raises:
+            ValueError: where ranks' optimizers keep different moments.
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         if self._hooks.model_has_changed:
             self._attach_again()
         self._engine.finish()
+        if average_moments:
+            average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
+        log.finished(self.iteration, self._group)
 
     def wait(self) -> None:
         """Returns when no average that is in flight changes parameters any more: for code that reads them by
@@ -303,6 +364,50 @@ class DreamDDP:
         does not. Before parameters are written, call `finish()`.
         """
         self._hooks.wait()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it takes, beside the states of model and optimizers, to go on exactly here: bit for bit the
+        training that was not interrupted. To be called between two iterations. Local.
+
+        Between averages ranks differ, so every rank saves its own model, optimizers and this. Averages in
+        place that are under way are waited for; what held and carried averages are going to write is part of
+        the state. For one model out of all ranks, see `averaged_state_dict()`.
+
+        Returns:
+            A flat dict of numbers and texts, with the same keys at any time.
+
+        Raises:
+            RuntimeError: between a backward and its step.
+            SyncError: where an average has failed.
+        """
+        return checkpoint.save(self._layers, self._engine, self._planning, self._hooks.order, self._group)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state_dict()` gave: its plan, profile and link are used, whatever the arguments
+        were. Collective.
+
+        Attaching broadcasts rank 0's model, so the order is: attach, load the rank's own states of model and
+        optimizers, then this, before the first iteration. A state that was saved while layers were measured
+        has them measured anew.
+
+        Raises:
+            ValueError: on all ranks, for a state of another model, rank or number of ranks, another plan than
+                the one given, and states that do not belong together.
+        """
+        checkpoint.load(state, self._layers, self._planning, self._hooks, self._given_plan, self._group)
+
+    def averaged_state_dict(self) -> dict[str, Any]:
+        """The model's state with the means over all ranks, in tensors of its own; the training is as before.
+        To be called between two iterations, on all ranks. Collective.
+
+        It has the model's own keys and loads anywhere, with any number of ranks. Integers (counters) are the
+        largest over the ranks.
+
+        Raises:
+            SyncError: where a peer is missing.
+        """
+        self._engine.pending()
+        return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before
@@ -316,16 +421,7 @@ class DreamDDP:
         total = self._engine.statistics()
         if reset:
             self._engine.reset_statistics()
-        count = max(total.iterations, 1)
-        return SyncStats(
-            iterations=total.iterations,
-            iteration_seconds=total.seconds / count,
-            compute_seconds=(total.seconds - total.exposed_seconds) / count,
-            exposed_seconds=total.exposed_seconds / count,
-            ops_per_iteration=total.ops / count,
-            bytes_per_iteration=total.num_bytes / count,
-            predicted_seconds=self._planning.predicted_seconds(),
-        )
+        return means_of(total, self._planning.predicted_seconds())
 
     def record(self, iterations: int) -> None:
         """Records the timeline of the next iterations; `timeline()` gives it."""

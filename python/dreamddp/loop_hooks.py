@@ -9,7 +9,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
-from dreamddp import _core, agreement, profiling
+from dreamddp import _core, agreement, log, profiling
 from dreamddp._core import Plan, Profile
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
@@ -26,6 +26,10 @@ from dreamddp.module_hooks import ModuleHook
 from dreamddp.planning import Planning
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
+
+if TYPE_CHECKING:
+    from dreamddp._runtime import PendingOp
+    from dreamddp.joining import RollCall
 
 
 class LoopHooks:
@@ -46,6 +50,8 @@ class LoopHooks:
         attach_again: Callable[[], LoopHooks],
     ) -> None:
         self.order: ReadOrder | None = None
+        self.roll_call: RollCall | None = None
+        """Told of iterations that begin, while there may be ranks that have run out of data."""
         self._model = model
         self._num_optimizers = len(optimizers)
         self._layers = layers
@@ -75,6 +81,26 @@ class LoopHooks:
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether the first iteration is under way."""
+        return self._watch is not None
+
+    @property
+    def iteration(self) -> int:
+        """Counted from the start of training."""
+        return max(self._engine.iteration, self._planning.first_iteration)
+
+    def is_inside(self, iteration: int) -> bool:
+        """Whether this iteration is under way, and its backward still to come."""
+        return bool(self._layers) and self.iteration == iteration and not self._engine.awaits_step
+
+    def resume(self, order: ReadOrder, plan: Plan, pending: Sequence[PendingOp]) -> None:
+        """Carries a plan out from its first iteration on, with averages that are under way: the reads are
+        known from before."""
+        self.order = order
+        self._carry_out(plan, self._planning.first_iteration, after_backward=False, pending=pending)
+
     def remove(self) -> None:
         self._stop_watch()
         self._remove_read_hooks()
@@ -101,6 +127,32 @@ class LoopHooks:
         """Parameters of the model that it did not have when it was attached to."""
         return self._model_watch.new_parameters()
 
+    # Events of a rank that has no data left
+
+    def begin_without_data(self) -> None:
+        """Ends an iteration whose step never came, as the next forward would."""
+        self._stop_watch()
+        self._stepped.clear()
+        if self._engine.awaits_step:
+            self._backward_ended()
+        self._engine.forward_starts()
+
+    def iterate_without_data(self) -> None:
+        """An iteration that computes nothing: it launches the averages that the other ranks launch, with the
+        parameters as they are."""
+        if self.model_has_changed:
+            self._attach_again().iterate_without_data()
+        elif self._layers:
+            self._begin_iteration()
+            self.complete_without_data()
+
+    def complete_without_data(self) -> None:
+        """The rest of an iteration whose backward has not come."""
+        self._engine.forward_finishes()
+        self._engine.backward_without_data()
+        self._step_begins()
+        self._engine.step_ends()
+
     # Events of the training loop
 
     def _before_forward(self, module: nn.Module, args: Any) -> None:
@@ -113,13 +165,20 @@ class LoopHooks:
             self._backward_ended()
             self._accumulation.step_was_skipped()
         self._engine.forward_starts()
+        if self.roll_call is not None:
+            self.roll_call.announce(self.iteration)
         if self.model_has_changed:
             self._attach_again()._before_forward(module, args)
-        elif self.order is None:
+        else:
+            self._begin_iteration()
+
+    def _begin_iteration(self) -> None:
+        if self.order is None:
             if self._layers:
                 self._watch = ReadWatch(self._model, self._layers, self._engine)
         elif self._planning.is_due:
-            self._carry_out(self._planning.next_plan(self.order), after_backward=False)
+            plan = self._planning.next_plan(self.order)
+            self._carry_out(plan, self._engine.iteration, after_backward=False)
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if _is_in_backward():
@@ -196,9 +255,12 @@ class LoopHooks:
             self.order = agree_on_reads(
                 agreement.gather(observed, self._group, "comparing when layers are read")
             )
-            self._carry_out(self._planning.first_plan(self.order), after_backward=True)
+            plan = self._planning.first_plan(self.order)
+            self._carry_out(plan, self._planning.first_iteration, after_backward=True)
 
-    def _carry_out(self, plan: Plan, *, after_backward: bool) -> None:
+    def _carry_out(
+        self, plan: Plan, iteration: int, *, after_backward: bool, pending: Sequence[PendingOp] = ()
+    ) -> None:
         assert self.order is not None
         reads = profiling.untimed_profile(self.order, self._layers, plan.layers)
         reverse = Profile(reads.layers)
@@ -207,12 +269,14 @@ class LoopHooks:
         self._engine.set_plan(
             plan.to_json(),
             reads.to_json(),
-            first_iteration=self._planning.first_iteration if after_backward else self._engine.iteration,
+            first_iteration=iteration,
             after_backward=after_backward,
+            pending=pending,
         )
         self._engine.set_repeated(
             [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
         )
+        log.plan_is_made(plan, self._layers, self._planning.profile, self._planning.link, self._group)
         self._remove_read_hooks()
         self._read_hooks = ReadHooks(self._model, self._engine, reads, self.order)
 

@@ -79,6 +79,31 @@ class Planning:
         return self.plan
 
     @property
+    def averages_gradients(self) -> bool:
+        """Whether gradients are averaged now, or will be by the planner's plan."""
+        plan = self.plan or self._given_plan
+        if plan is not None and any(op.quantity is Quantity.gradients for op in plan.ops):
+            return True
+        return self._given_plan is None and (
+            _core.planner_quantity(self._options.planner) is Quantity.gradients
+        )
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether the planner's plan is still to come."""
+        return self._profile_end is not None
+
+    def resume(
+        self, plan: Plan, iteration: int, profile: Profile | None, link: Link | None, *, is_measuring: bool
+    ) -> None:
+        """Goes on in a plan that was carried out before. What had been measured is measured anew."""
+        self.plan, self.first_iteration, self.profile, self.link = plan, iteration, profile, link
+        if is_measuring:
+            end = iteration + self._options.profile_iterations
+            self._profile_end = -(-end // plan.period) * plan.period
+            self._engine.set_sampling(True)
+
+    @property
     def is_due(self) -> bool:
         """Whether enough has been measured for the planner's plan."""
         return self._profile_end is not None and self._engine.iteration >= self._profile_end

@@ -23,6 +23,28 @@ namespace {
 
 using Layers = std::vector<std::size_t>;
 
+/// (op, iteration, means, snapshots), as Python sees a PendingOp.
+using PendingTuple = std::tuple<std::size_t, std::int64_t, std::vector<at::Tensor>, std::vector<at::Tensor>>;
+
+void set_plan(Engine& engine, const std::string& plan, const std::string& profile,
+              std::int64_t first_iteration, bool after_backward, const std::vector<PendingTuple>& pending) {
+  std::vector<PendingOp> ops;
+  for (const auto& [op, iteration, means, snapshots] : pending) {
+    ops.push_back({iteration, {.op = op, .means = means, .snapshots = snapshots}});
+  }
+  const py::gil_scoped_release release;
+  engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward, std::move(ops));
+}
+
+std::vector<PendingTuple> pending(Engine& engine) {
+  std::vector<PendingTuple> tuples;
+  const py::gil_scoped_release release;
+  for (PendingOp& op : engine.pending()) {
+    tuples.emplace_back(op.kept.op, op.iteration, std::move(op.kept.means), std::move(op.kept.snapshots));
+  }
+  return tuples;
+}
+
 void wait_if(Engine& engine, bool must_wait) {
   if (must_wait) {
     const py::gil_scoped_release release;
@@ -92,6 +114,7 @@ void bind_engine(py::module_& module) {
       .def_readonly("iterations", &TrainingStatistics::iterations)
       .def_readonly("seconds", &TrainingStatistics::seconds)
       .def_readonly("exposed_seconds", &TrainingStatistics::exposed_seconds)
+      .def_readonly("link_seconds", &TrainingStatistics::link_seconds)
       .def_readonly("ops", &TrainingStatistics::ops)
       .def_readonly("num_bytes", &TrainingStatistics::num_bytes);
 
@@ -110,16 +133,11 @@ void bind_engine(py::module_& module) {
             engine.on_unplanned_backward(callback_in_backward(std::move(callback)));
           },
           py::arg("callback"), "Called at the end of final backwards, while there is no plan.")
-      .def(
-          "set_plan",
-          [](Engine& engine, const std::string& plan, const std::string& profile,
-             std::int64_t first_iteration, bool after_backward) {
-            const py::gil_scoped_release release;
-            engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward);
-          },
-          py::arg("plan"), py::arg("profile"), py::kw_only(), py::arg("first_iteration"),
-          py::arg("after_backward"),
-          "Carries out a plan (JSON) for a profile (JSON) from now on. Blocks while the plan before ends.")
+      .def("set_plan", &set_plan, py::arg("plan"), py::arg("profile"), py::kw_only(),
+           py::arg("first_iteration"), py::arg("after_backward"),
+           py::arg("pending") = std::vector<PendingTuple>{},
+           "Carries out a plan (JSON) for a profile (JSON) from now on. Blocks while the plan before ends.")
+      .def("pending", &pending, "Held and carried ops in flight, as set_plan() takes them. Blocks.")
       .def(
           "forward_pre_hook",
           [](const EnginePointer& engine, Layers layers) {
@@ -140,6 +158,7 @@ void bind_engine(py::module_& module) {
       .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })
       .def("module_begins", &Engine::module_begins)
       .def("forward_finishes", &Engine::forward_finishes)
+      .def("backward_without_data", &Engine::backward_without_data, py::call_guard<py::gil_scoped_release>())
       .def("reader_backward_ends", &Engine::reader_backward_ends, py::arg("layer"))
       .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
       .def("step_ends", &Engine::step_ends)

@@ -38,6 +38,24 @@ SyncScheduler::SyncScheduler(std::shared_ptr<const Plan> plan, const Profile& pr
       first_iteration - place + (in_next_period ? plan_->period : 0) + plan_->ops[next_op_].launch.iteration;
 }
 
+void SyncScheduler::resume(const std::vector<OpRun>& in_flight) {
+  for (const OpRun& run : in_flight) {
+    const bool is_op = run.op < ops_.size();
+    if (!is_op || rules_->ops[run.op].mode == OpMode::in_place || run.iteration < 0 ||
+        run.iteration >= iteration_ || run.iteration % plan_->period != plan_->ops[run.op].launch.iteration ||
+        run.sequence >= 0 || deadline_iteration(run) < iteration_)
+      reject({"ops in flight",
+              "op " + std::to_string(run.op) + " of iteration " + std::to_string(run.iteration),
+              "held and carried ops that are in flight at iteration " + std::to_string(iteration_),
+              "Resume from a state that was saved with this plan"});
+    OpState& state = ops_[run.op];
+    state.run = run;
+    ++state.num_in_flight;
+    if (rules_->ops[run.op].mode == OpMode::held) ++num_held_back_;
+    in_flight_.push_back(run);
+  }
+}
+
 std::int64_t SyncScheduler::deadline_iteration(const OpRun& run) const {
   return run.iteration + rules_->ops[run.op].deadline_delay;
 }

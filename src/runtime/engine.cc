@@ -1,6 +1,7 @@
 #include "runtime/engine.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -21,6 +22,14 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
     parameters.insert(parameters.end(), layer.parameters.begin(), layer.parameters.end());
   }
   return parameters;
+}
+
+void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) {
+  for (const std::int64_t sequence : sequences) {
+    at::RecordFunction span(at::RecordScope::USER_SCOPE);
+    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
+    lane.wait(sequence);
+  }
 }
 
 }  // namespace
@@ -98,7 +107,7 @@ std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
 }
 
 void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration,
-                      bool after_backward) {
+                      bool after_backward, std::vector<PendingOp> pending) {
   const auto running = make_running_plan(plan, profile, layers_, first_iteration);
   if (finish()) {
     wait();
@@ -113,11 +122,22 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   options.op_begins = [recorder = recorder_](std::int64_t /*sequence*/, std::size_t op) {
     recorder->op_begins(op);
   };
-  options.op_ends = [recorder = recorder_, running](std::int64_t sequence, std::size_t op) {
+  options.op_ends = [recorder = recorder_, profiler = profiler_, running](std::int64_t sequence,
+                                                                          std::size_t op) {
     recorder->op_ends(op, running->iteration_of(sequence));
+    profiler->end(sequence);
   };
   lane_ = make_lane(
       running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
+  std::vector<OpRun> in_flight;
+  for (const PendingOp& op : pending) {
+    in_flight.push_back({running->sequence_of(op.kept.op, op.iteration), op.kept.op, op.iteration});
+  }
+  scheduler_->resume(in_flight);
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    transport().adopt(in_flight[i].sequence, std::move(pending[i].kept));
+    lane_->adopt(in_flight[i].sequence, in_flight[i].op);
+  }
   if (after_backward) {
     backward_ended_ = true;
     finish_backward();
@@ -136,6 +156,8 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
         // What is kept back must have been written before the same coordinates are packed again.
         if (running_->keeps_back) wait_for_pending();
         recorder_->op_is_launched(running_->op_bytes[action.run.op]);
+        profiler_->begin(action.run.sequence,
+                         [&] { return "dreamddp::average " + running_->labels[action.run.op]; });
         lane_->launch(action.run.sequence, action.run.op);
         break;
       case ActionKind::wait:
@@ -321,6 +343,15 @@ void Engine::finish_backward() {
   wait_for_pending();
 }
 
+void Engine::backward_without_data() {
+  {
+    const Lock lock(mutex_);
+    forward_in_no_sync_ = false;
+    begin_backward();
+  }
+  on_backward_end();
+}
+
 bool Engine::step_begins() {
   const Lock lock(mutex_);
   if (!scheduler_) {
@@ -357,15 +388,15 @@ bool Engine::finish() {
 void Engine::wait() {
   std::vector<std::int64_t> waits;
   std::shared_ptr<Lane> lane;
+  std::shared_ptr<const RunningPlan> running;
   {
     const Lock lock(mutex_);
     waits.swap(pending_waits_);
     lane = lane_;
+    running = running_;
     recorder_->wait_begins();
   }
-  for (const std::int64_t sequence : waits) {
-    lane->wait(sequence);
-  }
+  wait_for(waits, *lane, *running);
   const Lock lock(mutex_);
   recorder_->wait_ends();
 }
@@ -374,7 +405,7 @@ void Engine::wait() {
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
   recorder_->wait_begins();
-  for (const std::int64_t sequence : std::exchange(pending_waits_, {})) lane_->wait(sequence);
+  wait_for(std::exchange(pending_waits_, {}), *lane_, *running_);
   recorder_->wait_ends();
 }
 

@@ -19,6 +19,7 @@
 #include "dreamddp/sync_scheduler.h"
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
+#include "runtime/profiler_spans.h"
 #include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
 #include "runtime/torch_transport.h"
@@ -37,6 +38,12 @@ struct EngineOptions {
   /// Throws what stands for the error in a backward: autograd takes an exception that it does not know for a
   /// RuntimeError. Null: the error itself.
   std::function<void(const SyncError&)> throw_in_backward;
+};
+
+/// A held or carried op between its launch and its write: what is needed to write it elsewhere.
+struct PendingOp {
+  std::int64_t iteration = 0;  ///< of its launch, counted from the start of training
+  KeptMeans kept;
 };
 
 /// One worker's engine.
@@ -74,10 +81,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
   ///   its ops that come before the step are launched now. Else the next event is that iteration's first
   ///   read.
+  /// @param pending ops in flight at first_iteration, in launch order, from pending() of an engine with the
+  /// same
+  ///   plan, profile and layers
   /// @throws std::invalid_argument for a plan that is not valid for the profile, and a profile that lacks
   ///   layers of the model
   /// @throws SyncError where an op of the plan before fails
-  void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward);
+  void set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration, bool after_backward,
+                std::vector<PendingOp> pending = {});
+  /// Between two iterations: waits until averages in place are written, and copies what held and carried ops
+  /// are going to write. Blocks; no value of the training depends on whether it was called.
+  /// @throws SyncError
+  std::vector<PendingOp> pending();
 
   /// The model's forward begins (with gradients enabled), before any layer's.
   bool forward_starts();
@@ -90,6 +105,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void forward_ends(std::span<const std::size_t> layers);
   /// The model's forward has ended.
   void forward_finishes();
+  /// A final backward without gradients, of a rank that has no data left: it launches the ops that the others
+  /// launch, with the parameters as they are.
+  void backward_without_data();
   /// The backward of a layer that owns no parameters, but reads a tied one, has ended.
   void reader_backward_ends(std::size_t layer);
   bool step_begins();
@@ -138,6 +156,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void finish_backward();
   void carry_out(const SyncScheduler::Actions& actions);
   void wait_for_pending();
+  TorchTransport& transport() const;
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
                                   std::function<std::string(const Chunk&)> describe,
                                   LaneOptions options) const;
@@ -178,6 +197,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool backward_only_no_sync_ = false;
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
+
+  const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
 
   // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.
   const std::shared_ptr<TrainingRecorder> recorder_;

@@ -44,8 +44,6 @@ struct KeptOp {
   bool is_reduced = false;
   bool is_released = false;
   bool is_being_written = false;
-
-  bool may_be_written() const { return is_reduced && is_released && !is_being_written; }
 };
 
 /// The text of the exception that `action` throws, or nothing.
@@ -86,6 +84,24 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     work_arrives.notify_one();
   }
 
+  void adopt(std::int64_t sequence, std::size_t op) {
+    check_launch(sequence, op);
+    const std::lock_guard lock(mutex);
+    unfinished.insert(sequence);
+    kept_back.emplace(sequence, KeptOp{.op = op, .is_reduced = true});
+    last_launched = sequence;
+  }
+
+  void wait_until_reduced(std::int64_t sequence) {
+    std::unique_lock lock(mutex);
+    const auto is_reduced = [&] {
+      const auto op = kept_back.find(sequence);
+      return op == kept_back.end() || op->second.is_reduced;
+    };
+    op_finishes.wait(lock, [&] { return failure || is_reduced(); });
+    if (!is_reduced()) throw SyncError(*failure);
+  }
+
   /// @return whether the op is kept back
   bool check_launch(std::int64_t sequence, std::size_t op) {
     {
@@ -120,7 +136,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     }
     const auto can_write = [&] {
       const auto op = kept_back.find(sequence);
-      return op != kept_back.end() && op->second.may_be_written();
+      return op != kept_back.end() && may_be_written(op);
     };
     op_finishes.wait(lock, [&] { return failure || finished(sequence) || can_write(); });
     if (!failure && can_write()) write(sequence, lock);
@@ -154,6 +170,21 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     return was_launched(sequence) && !unfinished.contains(sequence);
   }
 
+  using KeptOps = std::map<std::int64_t, KeptOp>;
+
+  /// Executions of one op are written one after the other: what is written may change what the next one
+  /// keeps.
+  bool may_be_written(KeptOps::const_iterator op) const {
+    const KeptOp& kept = op->second;
+    return kept.is_reduced && kept.is_released && !kept.is_being_written &&
+           std::none_of(kept_back.begin(), op,
+                        [&](const auto& earlier) { return earlier.second.op == kept.op; });
+  }
+  KeptOps::const_iterator next_to_write() const {
+    auto op = kept_back.begin();
+    while (op != kept_back.end() && !may_be_written(op)) ++op;
+    return op;
+  }
   KeptOp& kept(std::int64_t sequence) {
     const auto found = kept_back.find(sequence);
     if (found == kept_back.end()) {
@@ -173,6 +204,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     lock.lock();
     kept_back.erase(sequence);
     if (!error) finish(sequence);
+    work_arrives.notify_one();  // the next execution of the op may be written
   }
 
   void finish(std::int64_t sequence) {
@@ -265,8 +297,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   /// Writes the first of the kept ops that may be written.
   bool write_next() {
     std::unique_lock lock(mutex);
-    const auto next =
-        std::ranges::find_if(kept_back, [](const auto& entry) { return entry.second.may_be_written(); });
+    const auto next = next_to_write();
     if (next == kept_back.end() || failure) return false;
     write(next->first, lock);
     return true;
@@ -310,8 +341,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     std::unique_lock lock(mutex);
     const auto has_work = [this] {
       return failure || (!under_way.empty() && reduced.contains(under_way.front().ticket)) ||
-             (under_way.size() < options.num_slots && !queue.empty()) ||
-             std::ranges::any_of(kept_back, [](const auto& entry) { return entry.second.may_be_written(); });
+             (under_way.size() < options.num_slots && !queue.empty()) || next_to_write() != kept_back.end();
     };
     if (under_way.empty() || !options.timeout) {
       work_arrives.wait(lock, has_work);
@@ -348,8 +378,8 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   bool has_ended = false;
   std::deque<QueuedOp> queue;  // launched and not begun
   std::set<std::int64_t> unfinished;
-  std::map<std::int64_t, KeptOp> kept_back;  // launched and not written
-  std::set<std::int64_t> reduced;            // tickets of chunks under way
+  KeptOps kept_back;               // launched and not written
+  std::set<std::int64_t> reduced;  // tickets of chunks under way
   std::optional<std::int64_t> last_launched;
   std::optional<std::string> failure;
 
@@ -382,6 +412,12 @@ void Lane::launch(std::int64_t sequence, std::size_t op) { state_->launch(sequen
 void Lane::release(std::int64_t sequence) { state_->release(sequence); }
 
 void Lane::wait(std::int64_t sequence) { state_->wait(sequence); }
+
+void Lane::wait_until_reduced(std::int64_t sequence) { state_->wait_until_reduced(sequence); }
+
+void Lane::adopt(std::int64_t sequence, std::size_t op) { state_->adopt(sequence, op); }
+
+LaneTransport& Lane::transport() { return *state_->transport; }
 
 bool Lane::is_finished(std::int64_t sequence) const { return state_->is_finished(sequence); }
 

@@ -107,6 +107,18 @@ class Lane {
   /// @throws std::invalid_argument for an op that has not been launched, or is kept back and not released
   void wait(std::int64_t sequence);
 
+  /// Blocks until the means of an op that is kept back are there, or have been written.
+  /// @throws SyncError where it failed, or an op before it did
+  void wait_until_reduced(std::int64_t sequence);
+
+  /// Takes over an op that is kept back and whose means are there already, as if it had been launched here.
+  /// @param sequence greater than that of every launch before
+  /// @throws std::invalid_argument for a sequence that does not grow
+  void adopt(std::int64_t sequence, std::size_t op);
+
+  /// The one given to the constructor. Calls must keep to what it says of its own thread safety.
+  LaneTransport& transport();
+
   /// Whether wait(sequence) would return at once, without an error.
   bool is_finished(std::int64_t sequence) const;
 

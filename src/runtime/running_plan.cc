@@ -41,9 +41,22 @@ std::vector<std::size_t> find_layers(const Profile& profile, const std::vector<L
 
 std::int64_t RunningPlan::iteration_of(std::int64_t sequence) const {
   const auto num_ops = static_cast<std::int64_t>(plan.ops.size());
-  const std::int64_t launches = sequence + static_cast<std::int64_t>(first_op);
-  return first_period_begin + launches / num_ops * plan.period +
-         plan.ops[static_cast<std::size_t>(launches % num_ops)].launch.iteration;
+  const std::size_t op = op_of(sequence);
+  const std::int64_t launches_of_periods =
+      sequence + static_cast<std::int64_t>(first_op) - static_cast<std::int64_t>(op);
+  return first_period_begin + launches_of_periods / num_ops * plan.period + plan.ops[op].launch.iteration;
+}
+
+std::size_t RunningPlan::op_of(std::int64_t sequence) const {
+  const auto num_ops = static_cast<std::int64_t>(plan.ops.size());
+  const std::int64_t op = (sequence + static_cast<std::int64_t>(first_op)) % num_ops;
+  return static_cast<std::size_t>(op < 0 ? op + num_ops : op);  // below 0: launched before the first one
+}
+
+std::int64_t RunningPlan::sequence_of(std::size_t op, std::int64_t iteration) const {
+  const std::int64_t periods = (iteration - plan.ops[op].launch.iteration - first_period_begin) / plan.period;
+  return periods * static_cast<std::int64_t>(plan.ops.size()) + static_cast<std::int64_t>(op) -
+         static_cast<std::int64_t>(first_op);
 }
 
 std::string RunningPlan::describe(const Chunk& chunk) const {

@@ -30,6 +30,9 @@ struct RunningPlan {
   /// The iteration, counted from the start of training, in which the op with this sequence number is
   /// launched.
   std::int64_t iteration_of(std::int64_t sequence) const;
+  std::size_t op_of(std::int64_t sequence) const;
+  /// The sequence number of the op that is launched in this iteration; below 0 before the first one.
+  std::int64_t sequence_of(std::size_t op, std::int64_t iteration) const;
   /// "averaging 'h.2' and 1 more (op 3 of the plan, step 17)"
   std::string describe(const Chunk& chunk) const;
 };

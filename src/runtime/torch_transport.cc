@@ -111,6 +111,44 @@ void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) 
   kept_.emplace(sequence, std::move(kept));
 }
 
+KeptMeans TorchTransport::copy_of_kept(std::int64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  const KeptMeans& kept = kept_.at(sequence);
+  KeptMeans copy{.op = kept.op, .means = {}, .snapshots = {}};
+  for (const at::Tensor& mean : kept.means) copy.means.push_back(mean.clone());
+  for (const at::Tensor& snapshot : kept.snapshots) {
+    if (snapshot.defined()) copy.snapshots.push_back(snapshot.clone());
+  }
+  return copy;
+}
+
+void TorchTransport::adopt(std::int64_t sequence, KeptMeans copy) {
+  const Op& op = ops_.at(copy.op);
+  KeptMeans kept{.op = copy.op, .means = {}, .snapshots = std::vector<at::Tensor>(op.chunks.size())};
+  std::size_t num_snapshots = 0;
+  bool fits = op.is_kept_back && copy.means.size() == op.chunks.size();
+  for (std::size_t i = 0; fits && i < op.chunks.size(); ++i) {
+    const ChunkSlices& chunk = op.chunks[i];
+    const auto take = [&](const at::Tensor& values) {
+      fits = fits && values.dim() == 1 && values.numel() == chunk.num_elements() &&
+             values.scalar_type() == chunk.wire_type();
+      return values.to(chunk.slices.front().tensor.device());
+    };
+    kept.means.push_back(take(copy.means[i]));
+    if (chunk.kind != ChunkKind::differences) continue;
+    fits = fits && num_snapshots < copy.snapshots.size();
+    if (fits) kept.snapshots[i] = take(copy.snapshots[num_snapshots++]);
+  }
+  if (!fits || num_snapshots != copy.snapshots.size()) {
+    reject({.field = "averages under way",
+            .value = "those of op " + std::to_string(copy.op) + " in other pieces",
+            .allowed = "the pieces of this model and this staging_bytes",
+            .remedy = "Resume with the model and the staging_bytes that the state was saved with."});
+  }
+  const std::lock_guard lock(mutex_);
+  kept_.emplace(sequence, std::move(kept));
+}
+
 at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
   const ChunkSlices& slices = slices_of(chunk);
   if (is_kept_back(chunk.op)) {

@@ -39,6 +39,13 @@ struct TransportOp {
   std::vector<TensorSlice> statistics;  ///< of the layers that the op carries
 };
 
+/// One execution of a held or carried op from its launch to its write; both by chunk.
+struct KeptMeans {
+  std::size_t op = 0;
+  std::vector<at::Tensor> means;
+  std::vector<at::Tensor> snapshots;  ///< of chunks of differences
+};
+
 /// Means are exact: the sum is divided once, at the end; float16 is scaled by a power of two before it is
 /// summed, so that it does not overflow. The wire has the parameter's dtype. Held and carried ops have memory
 /// of their own from launch to write: the means, and the snapshot of a carried one.
@@ -71,6 +78,13 @@ class TorchTransport : public LaneTransport {
   void unpack(const Chunk& chunk, std::size_t slot) override;
   void write(std::int64_t sequence, std::size_t op) override;
 
+  /// What an op that is kept back is going to write: a copy, with the snapshots of chunks of differences
+  /// only. Its means must be there, and not released.
+  KeptMeans copy_of_kept(std::int64_t sequence);
+  /// Takes over a copy of what an execution elsewhere is going to write.
+  /// @throws std::invalid_argument where it was kept in other chunks
+  void adopt(std::int64_t sequence, KeptMeans copy);
+
  private:
   struct Slot {
     at::Tensor bytes;   // the staging buffer, allocated on first use
@@ -98,12 +112,6 @@ class TorchTransport : public LaneTransport {
     std::vector<ChunkSlices> chunks;
 
     void add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
-  };
-  /// One execution of a held or carried op; both by chunk.
-  struct KeptMeans {
-    std::size_t op;
-    std::vector<at::Tensor> means;
-    std::vector<at::Tensor> snapshots;  // of chunks of differences
   };
 
   const ChunkSlices& slices_of(const Chunk& chunk) const;

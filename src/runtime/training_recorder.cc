@@ -30,6 +30,7 @@ void TrainingRecorder::set_plan(std::vector<std::string> layers, std::vector<std
   begin_marks();
   const std::lock_guard lock(mutex_);
   op_begins_.assign(ops.size(), 0);
+  num_open_ops_ = 0;
   ops_ = std::move(ops);
 }
 
@@ -118,11 +119,13 @@ void TrainingRecorder::op_begins(std::size_t op) {
   const double now = now_seconds();
   const std::lock_guard lock(mutex_);
   op_begins_[op] = now;
+  if (num_open_ops_++ == 0) link_begin_ = now;
 }
 
 void TrainingRecorder::op_ends(std::size_t op, std::int64_t iteration) {
   const double now = now_seconds();
   const std::lock_guard lock(mutex_);
+  if (num_open_ops_ > 0 && --num_open_ops_ == 0) link_seconds_ += now - link_begin_;
   if (recording_) {
     spans_.push_back({.kind = SpanKind::link,
                       .name = ops_[op],
@@ -131,6 +134,20 @@ void TrainingRecorder::op_ends(std::size_t op, std::int64_t iteration) {
                       .begin_seconds = op_begins_[op],
                       .end_seconds = now});
   }
+}
+
+TrainingStatistics TrainingRecorder::statistics() const {
+  TrainingStatistics all = statistics_;
+  const std::lock_guard lock(mutex_);
+  all.link_seconds = link_seconds_;
+  return all;
+}
+
+void TrainingRecorder::reset_statistics() {
+  statistics_ = {};
+  const std::lock_guard lock(mutex_);
+  link_seconds_ = 0;
+  link_begin_ = now_seconds();
 }
 
 std::vector<IterationTimes> TrainingRecorder::take_samples() { return std::exchange(samples_, {}); }

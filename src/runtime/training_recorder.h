@@ -26,6 +26,7 @@ struct TrainingStatistics {
   std::int64_t iterations = 0;  ///< finished by a step
   double seconds = 0;           ///< from step end to step end
   double exposed_seconds = 0;   ///< compute waiting for the lane
+  double link_seconds = 0;      ///< in which at least one op was being carried out
   std::int64_t ops = 0;         ///< launched
   std::int64_t num_bytes = 0;   ///< in the ops launched
 };
@@ -63,8 +64,8 @@ class TrainingRecorder {
   void record(std::int64_t num_iterations);
   std::vector<Span> spans() const;
 
-  const TrainingStatistics& statistics() const { return statistics_; }
-  void reset_statistics() { statistics_ = {}; }
+  TrainingStatistics statistics() const;
+  void reset_statistics();
 
  private:
   static constexpr double never = -1;
@@ -104,6 +105,9 @@ class TrainingRecorder {
   mutable std::mutex mutex_;  // guards the members below
   std::vector<std::string> ops_;
   std::vector<double> op_begins_;
+  std::size_t num_open_ops_ = 0;
+  double link_begin_ = 0;  // of the time in which ops have been open
+  double link_seconds_ = 0;
   bool recording_ = false;
   std::vector<Span> spans_;
 };

@@ -474,6 +474,33 @@ TEST(Scheduler, FirstIterationBelowZeroIsRejected) {
   EXPECT_THROW(Loop(uniform_profile(2), 1, {both_before_step}, -1), std::invalid_argument);
 }
 
+// Op 0 is held over the reads of the next iteration, op 1 carried over two steps.
+TEST(Scheduler, ResumesWithOpsInFlight) {
+  const Profile profile = uniform_profile(2);
+  const std::vector<Op> ops = {parameters({{0}}, after_step(0), before_step(1)),
+                               parameters({{1}}, after_step(0), before_step(2))};
+  Loop whole(profile, 2, ops);
+  whole.iteration();
+  ASSERT_EQ(whole.scheduler.in_flight(), (std::vector<OpRun>{{0, 0, 0}, {1, 1, 0}}));
+  Loop resumed(profile, 2, ops, 1);
+  resumed.scheduler.resume({{-2, 0, 0}, {-1, 1, 0}});
+  for (int i = 1; i < 6; ++i) EXPECT_EQ(resumed.iteration(), whole.iteration());
+  EXPECT_EQ(resumed.finish(), whole.finish());
+}
+
+TEST(Scheduler, RunsThatCannotBeInFlightAreRejected) {
+  const Profile profile = uniform_profile(2);
+  const std::vector<Op> ops = {parameters({{1}}, after_backward(0, 1), before_step(0)),
+                               parameters({{0}}, after_step(0), before_step(1))};
+  const OpRun fits{-1, 1, 0};
+  EXPECT_NO_THROW(Loop(profile, 2, ops, 1).scheduler.resume({fits}));
+  EXPECT_THROW(Loop(profile, 2, ops, 2).scheduler.resume({fits}), std::invalid_argument);
+  for (const OpRun& run : {OpRun{-1, 1, 1}, OpRun{-1, 1, 2}, OpRun{0, 1, 0}, OpRun{-1, 0, 0}, OpRun{-1, 2, 0},
+                           OpRun{-1, 1, -2}}) {
+    EXPECT_THROW(Loop(profile, 2, ops, 1).scheduler.resume({run}), std::invalid_argument);
+  }
+}
+
 TEST(Scheduler, PlanWithoutOpsOnlyCounts) {
   Profile profile = uniform_profile(2);
   for (Layer& layer : profile.layers) layer.num_bytes = 0;

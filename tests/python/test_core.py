@@ -65,7 +65,8 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_what_trains_is_found_on_first_use() -> None:
-    from dreamddp.engine import DreamDDP, SyncStats
+    from dreamddp.engine import DreamDDP
+    from dreamddp.sync_stats import SyncStats
 
     assert dreamddp.DreamDDP is DreamDDP
     assert dreamddp.SyncStats is SyncStats

@@ -90,6 +90,47 @@ TEST(LaneKeptBack, WaiterWritesWhileTheLaneBlocks) {
   go_on.open();
 }
 
+// What the first writes may change what the second one keeps.
+TEST(LaneKeptBack, ExecutionsOfOneOpAreWrittenInOrder) {
+  Script script{.num_chunks = {1}, .kept_back = {0}};
+  Gate first_is_being_written;
+  Gate go_on;
+  script.before = [&](const Call& call) {
+    if (call != Call{"write", 0, 0}) return;
+    first_is_being_written.open();
+    go_on.pass();
+  };
+  Lane lane = scripted_lane(script);
+  lane.launch(0, 0);
+  lane.launch(1, 0);
+  lane.wait_until_reduced(1);
+  lane.release(1);
+  lane.release(0);
+  std::thread second([&] { lane.wait(1); });
+  first_is_being_written.pass();
+  EXPECT_TRUE(script.calls_of("write").empty());
+  EXPECT_FALSE(lane.is_finished(1));
+  go_on.open();
+  second.join();
+  EXPECT_EQ(script.calls_of("write"), (std::vector<Call>{{"write", 0, 0}, {"write", 1, 0}}));
+}
+
+TEST(LaneKeptBack, AdoptedIsWrittenWhenReleased) {
+  Script script{.num_chunks = {2, 1}, .kept_back = {0}};
+  Lane lane = scripted_lane(script);
+  lane.adopt(-1, 0);
+  lane.wait_until_reduced(-1);
+  lane.launch(0, 1);
+  lane.wait(0);
+  EXPECT_FALSE(lane.is_finished(-1));
+  EXPECT_TRUE(script.calls_of("write").empty());
+  lane.release(-1);
+  lane.wait(-1);
+  EXPECT_EQ(script.calls_of("write"), (std::vector<Call>{{"write", -1, 0}}));
+  EXPECT_EQ(script.calls_of("pack").size(), 1u);  // of op 1
+  EXPECT_THROW(lane.adopt(-1, 0), std::invalid_argument);
+}
+
 TEST(LaneKeptBack, IsNeverWrittenAfterAFailure) {
   Script script{.num_chunks = {1, 1}, .kept_back = {0}};
   script.before = [](const Call& call) {
