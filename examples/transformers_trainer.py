@@ -10,7 +10,7 @@ from dreamddp import DreamDDP
 
 class Sync(TrainerCallback):
     def on_train_begin(self, args, state, control, *, model, optimizer, **_):
-        self.sync = DreamDDP(model, optimizer.optimizer, period=5)  # the optimizer that the Trainer has wrapped
+        self.sync = DreamDDP(model, optimizer.optimizer, period=5)  # that the Trainer wraps
         model.no_sync = self.sync.no_sync  # the Trainer enters it for all micro-batches but the last
 
     def on_train_end(self, args, state, control, **_):

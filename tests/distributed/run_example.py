@@ -28,10 +28,10 @@ class Watched(dreamddp.DreamDDP):
 
     instances: list[Watched] = []  # noqa: RUF012
 
-    def finish(self) -> None:
+    def finish(self, *, average_moments: bool = False) -> None:
         self.instances.append(self)
         self.before = digest(self._model)
-        super().finish()
+        super().finish(average_moments=average_moments)
 
 
 if __name__ == "__main__":
