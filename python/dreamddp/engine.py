@@ -19,11 +19,14 @@ from dreamddp import _core, agreement, description
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
+from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, explained, make_group, seconds_of
 from dreamddp.layers import find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.planning import Planning, PlanningOptions
 
 DEFAULT_PROFILE_ITERATIONS = 12
+MIN_TIMEOUT_SECONDS = 0.1
+MAX_TIMEOUT_SECONDS = 1e7
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class DreamDDP:
         process_group: the ranks that train together; by default all. DreamDDP makes a group of its own from
             them, so that other collectives do not come between its own.
         staging_bytes: size of the staging ring, the only memory it needs.
-        timeout: how long a rank waits for the others, in seconds or as a timedelta.
+        timeout: how long a rank waits for the others, in seconds or as a timedelta. At half of it a warning
+            says who is late.
         max_period: the largest period that "auto" may choose.
         first_iteration: the place in the plan to start from; for a training that goes on.
         profile_iterations: how many iterations to measure before the plan is made; rounded up to whole
@@ -100,7 +104,7 @@ class DreamDDP:
         link: Link | None = None,
         process_group: dist.ProcessGroup | None = None,
         staging_bytes: int = _core.default_staging_bytes,
-        timeout: float | datetime.timedelta = 300.0,
+        timeout: float | datetime.timedelta = DEFAULT_TIMEOUT_SECONDS,
         max_period: int = 100,
         first_iteration: int = 0,
         profile_iterations: int = DEFAULT_PROFILE_ITERATIONS,
@@ -110,16 +114,12 @@ class DreamDDP:
                 "torch.distributed is not initialised: call torch.distributed.init_process_group() first, "
                 "for instance under torchrun"
             )
-        seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-        check_range("timeout", seconds, 0.1, 1e7)
+        seconds = seconds_of(timeout)
+        # A bad one is an error on all ranks, below: they need a group to agree on that.
+        is_valid = MIN_TIMEOUT_SECONDS <= seconds <= MAX_TIMEOUT_SECONDS
         self._model = model
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
-        ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-        self._group: dist.ProcessGroup = dist.new_group(
-            ranks,
-            timeout=datetime.timedelta(seconds=seconds),
-            use_local_synchronization=process_group is not None,
-        )
+        self._group = make_group(process_group, seconds if is_valid else DEFAULT_TIMEOUT_SECONDS)
 
         options = PlanningOptions(
             period=period,
@@ -130,6 +130,7 @@ class DreamDDP:
         )
 
         def describe() -> dict[str, Any]:
+            check_range("timeout", seconds, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
             self._layers = find_layers(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
@@ -150,6 +151,7 @@ class DreamDDP:
             )
 
         self._no_sync_depth = 0
+        self._pause_depth = 0
         self._broadcast()
         self._engine = Engine(
             [(layer.name, list(layer.parameters)) for layer in self._layers],
@@ -212,6 +214,22 @@ class DreamDDP:
             self._no_sync_depth -= 1
             self._engine.set_no_sync(self._no_sync_depth > 0)
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """For what takes long on this rank alone, such as an evaluation: other ranks wait for it beyond their
+        timeout, for as long as this process is alive.
+
+        On one rank, on some or on all; not collective. Other ranks hear of it within their timeout, and after
+        it they wait for a whole timeout again.
+        """
+        self._pause_depth += 1
+        self._engine.set_paused(True)
+        try:
+            yield
+        finally:
+            self._pause_depth -= 1
+            self._engine.set_paused(self._pause_depth > 0)
+
     def finish(self) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
         Collective.
@@ -222,12 +240,16 @@ class DreamDDP:
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         self._engine.finish()
+        # Ranks that are still in their training would take what follows for an op of the plan.
+        self._engine.meet("finish()")
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         buffers = [buffer for buffer in self._model.buffers() if buffer.numel() > 0]
         self._engine.average(parameters + [b for b in buffers if b.is_floating_point() or b.is_complex()])
         for buffer in buffers:
             if not (buffer.is_floating_point() or buffer.is_complex()):
-                dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self._group)
+                with explained("averaging buffers in finish()"):
+                    dist.all_reduce(buffer, dist.ReduceOp.MAX, group=self._group)
+        self._engine.rest()
 
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before
@@ -285,5 +307,6 @@ class DreamDDP:
             for tensor in [*self._model.parameters(), *self._model.buffers()]:
                 if tensor.numel() > 0:
                     dense = tensor.detach().contiguous()
-                    dist.broadcast(dense, source, group=self._group)
+                    with explained("sending the model of rank 0 to all ranks"):
+                        dist.broadcast(dense, source, group=self._group)
                     tensor.copy_(dense)

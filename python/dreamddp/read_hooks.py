@@ -52,7 +52,7 @@ class ReadHooks:
         for name, layers in first_readers.items():
             hook = engine.forward_pre_hook(sorted(layers))
             self._handles.append(modules[name].register_forward_pre_hook(hook))
-            self._handles.append(modules[name].register_state_dict_pre_hook(_read_by_others(hook)))
+            self._handles.append(modules[name].register_state_dict_pre_hook(_read_by_others(hook, engine)))
         for name, layers in last_readers.items():
             self._handles.append(modules[name].register_forward_hook(engine.forward_hook(sorted(layers))))
 
@@ -62,10 +62,15 @@ class ReadHooks:
         self._handles.clear()
 
 
-def _read_by_others(hook: Callable[..., None]) -> Callable[..., None]:
-    """The hook for reads that are no part of the training: state_dict() waits for the layers, too."""
+def _read_by_others(hook: Callable[..., None], engine: Engine) -> Callable[..., None]:
+    """The hook for reads that are no part of the training: state_dict() waits for the layers, too.
+
+    After a failure it lets them pass: a checkpoint can still be written.
+    """
 
     def wait(module: nn.Module, prefix: str, keep_vars: bool) -> None:
+        if engine.has_failed:
+            return
         with torch.no_grad():
             hook(module)
 

@@ -21,10 +21,30 @@ namespace {
 
 using Layers = std::vector<std::size_t>;
 
+/// Ends a wait on Ctrl-C. The type of the error is the one that also passes through a backward.
+void check_interrupt() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+/// Calls a function that blocks, without the GIL.
+template <typename Function>
+void block(Function function) {
+  try {
+    const py::gil_scoped_release release;
+    function();
+  } catch (python_error& error) {
+    error.restore();
+    throw py::error_already_set();
+  }
+}
+
 void wait_if(Engine& engine, bool must_wait) {
   if (must_wait) {
-    const py::gil_scoped_release release;
-    engine.wait();
+    block([&] { engine.wait(); });
   }
 }
 
@@ -47,6 +67,7 @@ EnginePointer make_engine(const std::vector<std::pair<std::string, std::vector<a
     raised.persist();
     throw raised;
   };
+  options.check_interrupt = check_interrupt;
   options.staging_bytes = staging_bytes;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
   return std::make_shared<Engine>(std::move(parameters), std::move(group), options);
@@ -79,8 +100,9 @@ void bind_engine(py::module_& module) {
           "set_plan",
           [](Engine& engine, const std::string& plan, const std::string& profile,
              std::int64_t first_iteration, bool after_backward) {
-            const py::gil_scoped_release release;
-            engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward);
+            block([&] {
+              engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward);
+            });
           },
           py::arg("plan"), py::arg("profile"), py::kw_only(), py::arg("first_iteration"),
           py::arg("after_backward"),
@@ -108,8 +130,18 @@ void bind_engine(py::module_& module) {
       .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
       .def("step_ends", &Engine::step_ends)
       .def("finish", [](Engine& engine) { wait_if(engine, engine.finish()); })
-      .def("average", &Engine::average, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
-           "Averages floating-point tensors over all ranks, in place; blocks.")
+      .def(
+          "average",
+          [](Engine& engine, const std::vector<at::Tensor>& tensors) {
+            block([&] { engine.average(tensors); });
+          },
+          py::arg("tensors"), "Averages floating-point tensors over all ranks, in place; blocks.")
+      .def("set_paused", &Engine::set_paused, py::arg("is_paused"))
+      .def(
+          "meet", [](Engine& engine, const std::string& doing) { block([&] { engine.meet(doing); }); },
+          py::arg("doing"), "Blocks until all ranks have called this as often.")
+      .def("rest", &Engine::rest)
+      .def_property_readonly("has_failed", &Engine::has_failed)
       .def("set_no_sync", &Engine::set_no_sync, py::arg("active"))
       .def_property_readonly("iteration", &Engine::iteration)
       .def_property_readonly("awaits_step", &Engine::awaits_step)
