@@ -20,6 +20,7 @@
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
 #include "runtime/profiler_spans.h"
+#include "runtime/progress_board.h"
 #include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
 #include "runtime/torch_transport.h"
@@ -34,7 +35,9 @@ namespace dreamddp {
 struct EngineOptions {
   std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
   std::size_t num_slots = 2;                           ///< staging buffers in the ring
-  std::chrono::milliseconds timeout{300000};           ///< of one chunk's reduction
+  std::chrono::milliseconds timeout{300000};           ///< how long a rank waits for the others
+  /// Called about ten times a second by waits; what it throws ends them. Null: nothing ends them.
+  std::function<void()> check_interrupt;
   /// Throws what stands for the error in a backward: autograd takes an exception that it does not know for a
   /// RuntimeError. Null: the error itself.
   std::function<void(const SyncError&)> throw_in_backward;
@@ -118,6 +121,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws SyncError
   void wait();
 
+  /// Other ranks do not fail while they wait for this one, until it is called with false.
+  void set_paused(bool is_paused);
+  /// Blocks until all ranks have called this as often; see ProgressBoard::meet().
+  /// @throws SyncError
+  void meet(const std::string& doing);
+  /// Nobody is waiting for this rank until it launches an op again.
+  void rest();
+  /// Whether an op of the plan has failed. Events and waits then throw SyncError.
+  bool has_failed() const;
+
   /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops
   /// in flight.
   /// @throws SyncError
@@ -158,8 +171,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void wait_for_pending();
   TorchTransport& transport() const;
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
-                                  std::function<std::string(const Chunk&)> describe,
-                                  LaneOptions options) const;
+                                  std::function<std::string(const Chunk&)> describe, LaneOptions options);
+  void launch(const OpRun& run);
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
 
   const std::vector<LayerParameters> layers_;
@@ -199,6 +212,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool early_launched_ = false;
 
   const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
+  // The lane's thread, which may outlive the engine, uses it, too.
+  const std::shared_ptr<ProgressBoard> board_;
+  std::int64_t num_lanes_ = 0;  // made so far: the same on all ranks
 
   // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.
   const std::shared_ptr<TrainingRecorder> recorder_;
