@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iteratio
     loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iterations: Iterable[int]) -> None:
+    for iteration in iterations:
+        step(model, optimizer, rank, iteration)
 
 
 def sync_error_of(call: Callable[[], object]) -> tuple[str, float]:
@@ -80,9 +85,9 @@ def vanish_at_once(rank: int) -> tuple[str, float]:
 
 
 def test_e1_a_rank_that_exits_is_named() -> None:
-    survivor, peer = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
+    results: list[Any] = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
+    (text, seconds), peer = results
     assert peer == Vanished(0)
-    text, seconds = survivor
     assert re.match(
         r"rank 0: comparing when layers are read failed after \d\S* s, as a peer is missing", text
     )
@@ -94,10 +99,11 @@ def vanish_at_step_three(rank: int) -> tuple[str, float]:
 
 
 def test_of_three_ranks_the_dead_one_is_named() -> None:
-    first, second, peer = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
+    results: list[Any] = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
+    first, second, peer = results
     assert peer == Vanished(0)
     for text, seconds in (first, second):
-        assert "step 3" in text
+        assert re.search(r"step [23]\b", text), text  # averages behind step 2 may still be under way
         assert re.search(r"rank 2 (does not answer|has given no sign of life)", text), text
         assert not re.search(r"rank [01] (does not answer|has given no sign of life)", text), text
         assert seconds < 8 + 4
@@ -165,7 +171,7 @@ def save_after_failure(rank: int, folder: str) -> tuple[list[str], float]:
     if rank == 1:
         time.sleep(6)
         os._exit(0)
-    text, _ = sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
+    text, _ = sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     torch.save(model.state_dict(), Path(folder) / "model.pt")
     again = [sync_error_of(lambda: step(model, optimizer, rank, 5))[0], sync_error_of(sync.finish)[0]]
@@ -188,7 +194,7 @@ def exit_after_failure(rank: int) -> None:
     if rank == 1:
         time.sleep(20)  # its process and connections live on, so reductions stay under way
         return
-    sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
+    sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
     # This rank's interpreter now ends while Gloo waits for rank 1.
 
 
