@@ -80,7 +80,12 @@ struct ProgressBoard::State {
     const bool is_paused = own.activity == Activity::paused;
     const bool is_stalled = now - last_progress >= beat;
     const bool is_waited_for = is_awake && (is_stalled || is_paused);
-    if (std::exchange(must_tell, false) || (is_waited_for && now - last_told >= beat)) tell(lock, now);
+    // After a failure everyone shows that it is alive, to whoever asks.
+    const bool is_asked =
+        (peer_has_failed || own.activity == Activity::failed) && now - last_told >= tick / 2;
+    if (std::exchange(must_tell, false) || is_asked || (is_waited_for && now - last_told >= beat)) {
+      tell(lock, now);
+    }
     if ((is_awake || answers_awaited > 0) && !peer_has_failed) look_for_failures(lock);
     if (answers_awaited > 0 || (is_stalled && num_ops_under_way > 0 && now - last_read >= beat)) read(lock);
     changes.notify_all();
@@ -119,8 +124,9 @@ struct ProgressBoard::State {
     for (std::size_t i = 0; i < found.size(); ++i) {
       Peer& peer = peers[i];
       if (!found[i] || (peer.standing && peer.standing->beat == found[i]->beat)) continue;
+      // An entry read for the first time may be old: its writer is alive only if it changes.
+      if (peer.standing || found[i]->activity == Activity::failed) peer.heard = now;
       peer.standing = found[i];
-      peer.heard = now;
       if (found[i]->activity == Activity::paused) peer.seen_paused = now;
     }
     changes.notify_all();
@@ -172,7 +178,9 @@ struct ProgressBoard::State {
         break;
     }
     if (!is_fresh(peer)) {
-      return "has given no sign of life for " + seconds_text(Clock::now() - peer.heard) +
+      const bool was_heard = peer.heard != Time{};
+      return "has given no sign of life" +
+             (was_heard ? " for " + seconds_text(Clock::now() - peer.heard) : std::string()) +
              ": it has died, is stopped or is cut off (last seen" + at_step + ")";
     }
     if (standing.launched < position) return "is alive, but has not come so far: it is" + at_step;
