@@ -49,6 +49,7 @@ class Engine:
         *,
         staging_bytes: int,
         timeout_seconds: float,
+        attachment: int = 0,
     ) -> None:
         """Layers are name, trainable parameters and running statistics. The group is the engine's alone: no
         other collective may run on it while a plan is carried out."""
@@ -123,6 +124,18 @@ class Engine:
 
         Blocks, without the GIL. Raises SyncError where a peer is missing.
         """
+    def set_paused(self, is_paused: bool) -> None:
+        """While paused, other ranks wait for this one beyond their timeout. Never blocks."""
+    def meet(self, doing: str) -> None:
+        """Blocks until all ranks have called this as often, without the GIL and without the process group.
+
+        Raises SyncError where a rank does not come within the timeout, or has failed.
+        """
+    def rest(self) -> None:
+        """Nobody waits for this rank until it launches an op again. Never blocks."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether an op of the plan has failed: what blocks then raises SyncError."""
     def set_no_sync(self, active: bool) -> None:
         """While active, backwards are not the last of their iteration. Never blocks."""
     @property

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from dreamddp._core import SyncError
+from dreamddp.group import explained
 
 T = TypeVar("T")
 
@@ -19,10 +19,8 @@ def gather(value: T, group: dist.ProcessGroup, doing: str) -> list[T]:
         SyncError: where a peer is missing or dies meanwhile.
     """
     values: list[Any] = [None] * dist.get_world_size(group)
-    try:
+    with explained(doing):
         dist.all_gather_object(values, value, group=group)
-    except RuntimeError as error:
-        raise SyncError(f"a peer is missing while {doing}: {str(error).splitlines()[0]}") from error
     return values
 
 

@@ -18,6 +18,7 @@ from dreamddp import _core, agreement, checkpoint, description, joining, log, mo
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
+from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, make_group, seconds_of
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
@@ -26,6 +27,8 @@ from dreamddp.planning import Planning, PlanningOptions
 from dreamddp.sync_stats import SyncStats, means_of
 
 DEFAULT_PROFILE_ITERATIONS = 12
+MIN_TIMEOUT_SECONDS = 0.1
+MAX_TIMEOUT_SECONDS = 1e7
 
 
 class DreamDDP:
@@ -62,7 +65,8 @@ class DreamDDP:
         process_group: the ranks that train together; by default all. DreamDDP makes a group of its own from
             them, so that other collectives do not come between its own.
         staging_bytes: size of the staging ring, the only memory it needs.
-        timeout: how long a rank waits for the others, in seconds or as a timedelta.
+        timeout: how long a rank waits for the others, in seconds or as a timedelta. At half of it a warning
+            says who is late.
         max_period: the largest period that "auto" may choose.
         first_iteration: the place in the plan to start from; for a training that goes on.
         profile_iterations: how many iterations to measure before the plan is made; rounded up to whole
@@ -86,7 +90,7 @@ class DreamDDP:
         link: Link | None = None,
         process_group: dist.ProcessGroup | None = None,
         staging_bytes: int = _core.default_staging_bytes,
-        timeout: float | datetime.timedelta = 300.0,
+        timeout: float | datetime.timedelta = DEFAULT_TIMEOUT_SECONDS,
         max_period: int = 100,
         first_iteration: int = 0,
         profile_iterations: int = DEFAULT_PROFILE_ITERATIONS,
@@ -96,16 +100,12 @@ class DreamDDP:
                 "torch.distributed is not initialised: call torch.distributed.init_process_group() first, "
                 "for instance under torchrun"
             )
-        seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-        check_range("timeout", seconds, 0.1, 1e7)
+        seconds = seconds_of(timeout)
+        # A bad one is an error on all ranks, below: they need a group to agree on that.
+        is_valid = MIN_TIMEOUT_SECONDS <= seconds <= MAX_TIMEOUT_SECONDS
         self._model = model
         self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
-        ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-        self._group: dist.ProcessGroup = dist.new_group(
-            ranks,
-            timeout=datetime.timedelta(seconds=seconds),
-            use_local_synchronization=process_group is not None,
-        )
+        self._group = make_group(process_group, seconds if is_valid else DEFAULT_TIMEOUT_SECONDS)
 
         options = PlanningOptions(
             period=period,
@@ -120,10 +120,13 @@ class DreamDDP:
         self._timeout_seconds = seconds
         self._given_link = link
         self._no_sync_depth = 0
+        self._pause_depth = 0
+        self._num_attachments = 0
         self._control_group: dist.ProcessGroup | None = None
         self._vote_group: dist.ProcessGroup | None = None
 
         def describe() -> dict[str, Any]:
+            check_range("timeout", seconds, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
             check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
@@ -166,7 +169,9 @@ class DreamDDP:
             self._group,
             staging_bytes=self._staging_bytes,
             timeout_seconds=self._timeout_seconds,
+            attachment=self._num_attachments,
         )
+        self._num_attachments += 1
         self._engine.set_no_sync(self._no_sync_depth > 0)
         self._planning = Planning(
             self._options,
@@ -332,6 +337,22 @@ class DreamDDP:
             self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
         return self._vote_group
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """For what takes long on this rank alone, such as an evaluation: other ranks wait for it beyond their
+        timeout, for as long as this process is alive.
+
+        On one rank, on some or on all; not collective. Other ranks hear of it within their timeout, and after
+        it they wait for a whole timeout again.
+        """
+        self._pause_depth += 1
+        self._engine.set_paused(True)
+        try:
+            yield
+        finally:
+            self._pause_depth -= 1
+            self._engine.set_paused(self._pause_depth > 0)
+
     def finish(self, *, average_moments: bool = False) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
         Collective.
@@ -349,10 +370,13 @@ class DreamDDP:
         if self._hooks.model_has_changed:
             self._attach_again()
         self._engine.finish()
+        # Ranks that are still in their training would take what follows for an op of the plan.
+        self._engine.meet("finish()")
         if average_moments:
             average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
+        self._engine.rest()
         log.finished(self.iteration, self._group)
 
     def wait(self) -> None:
@@ -407,6 +431,7 @@ class DreamDDP:
             SyncError: where a peer is missing.
         """
         self._engine.pending()
+        self._engine.meet("averaged_state_dict()")
         return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:

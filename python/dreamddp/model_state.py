@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from dreamddp._runtime import Engine
+from dreamddp.group import explained
 from dreamddp.layers import AVERAGED
 
 
@@ -19,7 +20,8 @@ def broadcast(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None
             if tensor.numel() > 0:
                 dense = tensor.contiguous()
                 # As bytes: backends know some dtypes only.
-                dist.broadcast(dense.reshape(-1).view(torch.uint8), source, group=group)
+                with explained("sending rank 0's model to all ranks"):
+                    dist.broadcast(dense.reshape(-1).view(torch.uint8), source, group=group)
                 if dense.data_ptr() != tensor.data_ptr():
                     tensor.copy_(dense)
 
@@ -44,7 +46,8 @@ def average(
         for view in counters:
             # Backends know some types of integers only.
             largest = view.long()
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+            with explained("taking the largest of each counter over the ranks"):
+                dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
             if largest is not view:
                 view.copy_(largest)
 

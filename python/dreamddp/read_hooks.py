@@ -25,7 +25,7 @@ class ReadHooks:
         self._engine = engine
         self._handles: list[RemovableHandle] = []
         self._tied_readers: list[TiedReader] = []
-        self._wait = _read_by_others(engine.forward_pre_hook(list(range(len(profile.layers)))))
+        self._wait = _read_by_others(engine.forward_pre_hook(list(range(len(profile.layers)))), engine)
         modules = {layer_name(name): module for name, module in model.named_modules()}
         root = layer_name("")
         first_readers: dict[str, set[int]] = defaultdict(set)
@@ -56,7 +56,7 @@ class ReadHooks:
         for name, layers in first_readers.items():
             hook = engine.forward_pre_hook(sorted(layers))
             self._handles.append(modules[name].register_forward_pre_hook(ModuleHook(hook)))
-            by_others = ModuleHook(_read_by_others(hook))
+            by_others = ModuleHook(_read_by_others(hook, engine))
             self._handles.append(modules[name].register_state_dict_pre_hook(by_others))
         for name, layers in last_readers.items():
             after = ModuleHook(engine.forward_hook(sorted(layers)))
@@ -78,10 +78,15 @@ class ReadHooks:
         self._handles.clear()
 
 
-def _read_by_others(hook: Callable[..., None]) -> Callable[..., None]:
-    """The hook for reads that are no part of the training: state_dict() waits for the layers, too."""
+def _read_by_others(hook: Callable[..., None], engine: Engine) -> Callable[..., None]:
+    """The hook for reads that are no part of the training: state_dict() waits for the layers, too.
+
+    After a failure it lets them pass: a checkpoint can still be written.
+    """
 
     def wait(module: nn.Module, prefix: str, keep_vars: bool) -> None:
+        if engine.has_failed:
+            return
         with torch.no_grad():
             hook(module)
 

@@ -23,6 +23,31 @@ namespace {
 
 using Layers = std::vector<std::size_t>;
 
+/// Makes C++ throw the Python error that is set, so that a backward() raises it as it is.
+[[noreturn]] void throw_python_error() {
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+/// Ends a wait on Ctrl-C.
+void check_interrupt() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw_python_error();
+}
+
+/// Calls a function that blocks, without the GIL.
+template <typename Function>
+void block(Function function) {
+  try {
+    const py::gil_scoped_release release;
+    function();
+  } catch (python_error& error) {
+    error.restore();
+    throw py::error_already_set();
+  }
+}
+
 /// (op, iteration, means, snapshots), as Python sees a PendingOp.
 using PendingTuple = std::tuple<std::size_t, std::int64_t, std::vector<at::Tensor>, std::vector<at::Tensor>>;
 
@@ -32,14 +57,17 @@ void set_plan(Engine& engine, const std::string& plan, const std::string& profil
   for (const auto& [op, iteration, means, snapshots] : pending) {
     ops.push_back({iteration, {.op = op, .means = means, .snapshots = snapshots}});
   }
-  const py::gil_scoped_release release;
-  engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward, std::move(ops));
+  block([&] {
+    engine.set_plan(parse_plan(plan), parse_profile(profile), first_iteration, after_backward,
+                    std::move(ops));
+  });
 }
 
 std::vector<PendingTuple> pending(Engine& engine) {
+  std::vector<PendingOp> ops;
+  block([&] { ops = engine.pending(); });
   std::vector<PendingTuple> tuples;
-  const py::gil_scoped_release release;
-  for (PendingOp& op : engine.pending()) {
+  for (PendingOp& op : ops) {
     tuples.emplace_back(op.kept.op, op.iteration, std::move(op.kept.means), std::move(op.kept.snapshots));
   }
   return tuples;
@@ -47,20 +75,12 @@ std::vector<PendingTuple> pending(Engine& engine) {
 
 void wait_if(Engine& engine, bool must_wait) {
   if (must_wait) {
-    const py::gil_scoped_release release;
-    engine.wait();
+    block([&] { engine.wait(); });
   }
 }
 
 /// The type that Python sees; engines are shared with the hooks that they hand out.
 using EnginePointer = std::shared_ptr<Engine>;
-
-/// Makes C++ throw the Python error that is set, so that a backward() raises it as it is.
-[[noreturn]] void throw_python_error() {
-  python_error raised;
-  raised.persist();
-  throw raised;
-}
 
 /// A Python callable for use in a backward; released with the GIL held.
 std::function<void()> callback_in_backward(py::object callable) {
@@ -83,7 +103,7 @@ using NamedTensors = std::tuple<std::string, std::vector<at::Tensor>, std::vecto
 
 EnginePointer make_engine(const std::vector<NamedTensors>& layers,
                           c10::intrusive_ptr<c10d::ProcessGroup> group, std::int64_t staging_bytes,
-                          double timeout_seconds) {
+                          double timeout_seconds, std::int64_t attachment) {
   std::vector<LayerParameters> parameters;
   for (const auto& [name, trainable, statistics] : layers) {
     parameters.push_back({name, trainable, statistics});
@@ -95,6 +115,8 @@ EnginePointer make_engine(const std::vector<NamedTensors>& layers,
     PyErr_SetString(type.ptr(), error.what());
     throw_python_error();
   };
+  options.check_interrupt = check_interrupt;
+  options.attachment = attachment;
   options.staging_bytes = staging_bytes;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
   return std::make_shared<Engine>(std::move(parameters), std::move(group), options);
@@ -120,7 +142,7 @@ void bind_engine(py::module_& module) {
 
   py::class_<Engine, EnginePointer>(module, "Engine", "Carries a plan out in a running training.")
       .def(py::init(&make_engine), py::arg("layers"), py::arg("process_group"), py::kw_only(),
-           py::arg("staging_bytes"), py::arg("timeout_seconds"))
+           py::arg("staging_bytes"), py::arg("timeout_seconds"), py::arg("attachment") = 0)
       .def("attach", &Engine::attach)
       .def(
           "set_repeated", [](Engine& engine, const Layers& layers) { engine.set_repeated(layers); },
@@ -163,8 +185,18 @@ void bind_engine(py::module_& module) {
       .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
       .def("step_ends", &Engine::step_ends)
       .def("finish", [](Engine& engine) { wait_if(engine, engine.finish()); })
-      .def("average", &Engine::average, py::arg("tensors"), py::call_guard<py::gil_scoped_release>(),
-           "Averages floating-point tensors over all ranks, in place; blocks.")
+      .def(
+          "average",
+          [](Engine& engine, const std::vector<at::Tensor>& tensors) {
+            block([&] { engine.average(tensors); });
+          },
+          py::arg("tensors"), "Averages floating-point tensors over all ranks, in place; blocks.")
+      .def("set_paused", &Engine::set_paused, py::arg("is_paused"))
+      .def(
+          "meet", [](Engine& engine, const std::string& doing) { block([&] { engine.meet(doing); }); },
+          py::arg("doing"), "Blocks until all ranks have called this as often.")
+      .def("rest", &Engine::rest)
+      .def_property_readonly("has_failed", &Engine::has_failed)
       .def("set_no_sync", &Engine::set_no_sync, py::arg("active"))
       .def_property_readonly("iteration", &Engine::iteration)
       .def_property_readonly("awaits_step", &Engine::awaits_step)

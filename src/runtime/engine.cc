@@ -5,12 +5,13 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <optional>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <unordered_map>
 #include <utility>
 
+#include "runtime/lateness.h"
 #include "runtime/torch_transport.h"
 
 namespace dreamddp {
@@ -24,12 +25,22 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
   return parameters;
 }
 
-void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) {
-  for (const std::int64_t sequence : sequences) {
-    at::RecordFunction span(at::RecordScope::USER_SCOPE);
-    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
-    lane.wait(sequence);
+/// Longer than any pause: Gloo closes a connection for good when a reduction on it times out, so it is the
+/// lane that gives up.
+constexpr std::chrono::milliseconds reduction_timeout = std::chrono::hours(24 * 30);
+
+std::shared_ptr<ProgressBoard> make_board(const c10d::ProcessGroup& group, const EngineOptions& options) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (group.getSize() > 1) {
+    try {
+      store = c10::make_intrusive<c10d::PrefixStore>("dreamddp/" + std::to_string(options.attachment),
+                                                     group.getStore()->clone());
+      store->setTimeout(options.timeout);
+    } catch (const std::exception&) {
+      store.reset();  // errors then do not name the ranks that are missing
+    }
   }
+  return std::make_shared<ProgressBoard>(std::move(store), group.getRank(), group.getSize(), options.timeout);
 }
 
 }  // namespace
@@ -38,7 +49,8 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
                EngineOptions options)
     : layers_(std::move(layers)),
       group_(std::move(group)),
-      options_(options),
+      options_(std::move(options)),
+      board_(make_board(*group_, options_)),
       recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
@@ -82,6 +94,7 @@ void Engine::close() {
   const Lock lock(mutex_);
   scheduler_.reset();
   lane_.reset();
+  board_->close();
   pending_waits_.clear();
   on_unplanned_backward_ = nullptr;
 }
@@ -89,19 +102,19 @@ void Engine::close() {
 std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
                                         std::function<std::string(const Chunk&)> describe,
                                         LaneOptions options) const {
+  const LatenessReport report{.board = board_,
+                              .describe = std::move(describe),
+                              .rank = group_->getRank(),
+                              .timeout = options_.timeout};
   options.timeout = options_.timeout;
-  options.is_late = [rank = group_->getRank(), describe](const Lateness& late) -> std::optional<std::string> {
-    if (!late.has_timed_out) {
-      TORCH_WARN("dreamddp: rank ", rank, " has been ", describe(late.chunk), " for ", late.elapsed.count(),
-                 " s, half of the timeout: a peer is late");
-    }
-    return std::nullopt;  // the reduction has the same timeout, and fails by itself
-  };
-  TransportOptions transport{.staging_bytes = options_.staging_bytes,
-                             .num_slots = options_.num_slots,
-                             .timeout = options_.timeout,
-                             .describe = std::move(describe)};
   options.num_slots = options_.num_slots;
+  report_to_board(options, board_);
+  options.is_late = [report](const Lateness& late) { return report.of(late); };
+  TransportOptions transport{
+      .staging_bytes = options_.staging_bytes,
+      .num_slots = options_.num_slots,
+      .timeout = reduction_timeout,
+      .describe_failure = [report](const auto&... failure) { return report.of_failure(failure...); }};
   return std::make_unique<Lane>(
       std::make_unique<TorchTransport>(std::move(ops), group_, std::move(transport)), std::move(options));
 }
@@ -114,6 +127,7 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   }
   const Lock lock(mutex_);
   lane_.reset();
+  board_->lane_changes();
   running_ = running;
   scheduler_ = std::make_unique<SyncScheduler>(std::shared_ptr<const Plan>(running, &running->plan), profile,
                                                first_iteration);
@@ -155,10 +169,7 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
       case ActionKind::launch:
         // What is kept back must have been written before the same coordinates are packed again.
         if (running_->keeps_back) wait_for_pending();
-        recorder_->op_is_launched(running_->op_bytes[action.run.op]);
-        profiler_->begin(action.run.sequence,
-                         [&] { return "dreamddp::average " + running_->labels[action.run.op]; });
-        lane_->launch(action.run.sequence, action.run.op);
+        launch(action.run);
         break;
       case ActionKind::wait:
         pending_waits_.push_back(action.run.sequence);
@@ -168,6 +179,13 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
         break;
     }
   }
+}
+
+void Engine::launch(const OpRun& run) {
+  recorder_->op_is_launched(running_->op_bytes[run.op]);
+  profiler_->begin(run.sequence, [&] { return "dreamddp::average " + running_->labels[run.op]; });
+  lane_->launch(run.sequence, run.op);
+  board_->op_is_launched(run.sequence, running_->iteration_of(run.sequence));
 }
 
 bool Engine::forward_starts() {
@@ -401,6 +419,15 @@ void Engine::wait() {
   recorder_->wait_ends();
 }
 
+void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane,
+                      const RunningPlan& running) const {
+  for (const std::int64_t sequence : sequences) {
+    at::RecordFunction span(at::RecordScope::USER_SCOPE);
+    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
+    lane.wait(sequence, options_.check_interrupt);
+  }
+}
+
 /// Like wait(), with the mutex held: the lane does not need it.
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
@@ -413,8 +440,22 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
   const auto lane =
       make_lane({{.slices = whole_slices(tensors), .statistics = {}}},
                 [](const Chunk& /*chunk*/) { return std::string("averaging the whole model"); }, {});
+  board_->lane_changes();
   lane->launch(0, 0);
-  lane->wait(0);
+  board_->op_is_launched(0, -1);
+  lane->wait(0, options_.check_interrupt);
+  board_->lane_changes();  // back to the plan's
+}
+
+void Engine::set_paused(bool is_paused) { board_->set_paused(is_paused); }
+
+void Engine::meet(const std::string& doing) { board_->meet(doing, options_.check_interrupt); }
+
+void Engine::rest() { board_->rest(); }
+
+bool Engine::has_failed() const {
+  const Lock lock(mutex_);
+  return lane_ && lane_->has_failed();
 }
 
 void Engine::set_no_sync(bool active) {

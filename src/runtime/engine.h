@@ -20,6 +20,7 @@
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
 #include "runtime/profiler_spans.h"
+#include "runtime/progress_board.h"
 #include "runtime/running_plan.h"
 #include "runtime/tensor_slices.h"
 #include "runtime/torch_transport.h"
@@ -34,7 +35,10 @@ namespace dreamddp {
 struct EngineOptions {
   std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
   std::size_t num_slots = 2;                           ///< staging buffers in the ring
-  std::chrono::milliseconds timeout{300000};           ///< of one chunk's reduction
+  std::chrono::milliseconds timeout{300000};           ///< how long a rank waits for the others
+  std::int64_t attachment = 0;  ///< counts the engines that a group has had; the same on all ranks
+  /// Called about ten times a second by waits; what it throws ends them. Null: nothing ends them.
+  std::function<void()> check_interrupt;
   /// Throws what stands for the error in a backward: autograd takes an exception that it does not know for a
   /// RuntimeError. Null: the error itself.
   std::function<void(const SyncError&)> throw_in_backward;
@@ -118,6 +122,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// @throws SyncError
   void wait();
 
+  /// Other ranks do not fail while they wait for this one, until it is called with false.
+  void set_paused(bool is_paused);
+  /// Blocks until all ranks have called this as often; see ProgressBoard::meet().
+  /// @throws SyncError
+  void meet(const std::string& doing);
+  /// Nobody is waiting for this rank until it launches an op again.
+  void rest();
+  /// Whether an op of the plan has failed. Events and waits then throw SyncError.
+  bool has_failed() const;
+
   /// Averages tensors of floating point over all ranks, now and in order; blocks. The plan may not have ops
   /// in flight.
   /// @throws SyncError
@@ -160,6 +174,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
                                   std::function<std::string(const Chunk&)> describe,
                                   LaneOptions options) const;
+  void launch(const OpRun& run);
+  void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
 
   const std::vector<LayerParameters> layers_;
@@ -198,6 +214,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
 
+  // The lane's thread, which may outlive the engine, uses them, too.
+  const std::shared_ptr<ProgressBoard> board_;
   const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
 
   // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.

@@ -16,6 +16,8 @@
 namespace dreamddp {
 namespace {
 
+constexpr std::chrono::milliseconds check_interval{100};
+
 struct QueuedOp {
   std::int64_t sequence;
   std::size_t op;
@@ -33,7 +35,7 @@ struct BegunOp {
 struct ChunkUnderWay {
   Chunk chunk;
   std::size_t slot;
-  std::chrono::steady_clock::time_point packed;  // or when it was last given more time
+  std::chrono::steady_clock::time_point oldest_since;  // or when it was last given more time
   std::int64_t ticket;
   bool has_warned = false;
 };
@@ -123,7 +125,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     op_finishes.notify_all();
   }
 
-  void wait(std::int64_t sequence) {
+  void wait(std::int64_t sequence, const std::function<void()>& check) {
     std::unique_lock lock(mutex);
     if (!was_launched(sequence) && !failure) {
       reject({"sequence", std::to_string(sequence), "an op that was launched",
@@ -138,7 +140,13 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
       const auto op = kept_back.find(sequence);
       return op != kept_back.end() && may_be_written(op);
     };
-    op_finishes.wait(lock, [&] { return failure || finished(sequence) || can_write(); });
+    const auto may_go_on = [&] { return failure || finished(sequence) || can_write(); };
+    while (!op_finishes.wait_for(lock, check_interval, may_go_on)) {
+      if (!check) continue;
+      lock.unlock();
+      check();
+      lock.lock();
+    }
     if (!failure && can_write()) write(sequence, lock);
     if (!finished(sequence)) throw SyncError(*failure);
   }
@@ -266,7 +274,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     BegunOp& op = begun.back();
     const ChunkUnderWay next{.chunk = {op.sequence, op.op, op.num_packed},
                              .slot = next_slot,
-                             .packed = std::chrono::steady_clock::now(),
+                             .oldest_since = std::chrono::steady_clock::now(),
                              .ticket = next_ticket++};
     transport->pack_and_reduce(next.chunk, next.slot);
     ++op.num_packed;
@@ -306,6 +314,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   void complete_oldest() {
     const ChunkUnderWay oldest = under_way.front();
     under_way.pop_front();
+    if (!under_way.empty()) under_way.front().oldest_since = std::chrono::steady_clock::now();
     {
       const std::lock_guard lock(mutex);
       reduced.erase(oldest.ticket);
@@ -349,7 +358,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     }
     const ChunkUnderWay& oldest = under_way.front();
     const auto allowed = oldest.has_warned ? *options.timeout : *options.timeout / 2;
-    if (work_arrives.wait_until(lock, oldest.packed + allowed, has_work)) return;
+    if (work_arrives.wait_until(lock, oldest.oldest_since + allowed, has_work)) return;
     lock.unlock();
     oldest_is_late();
   }
@@ -358,13 +367,13 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     ChunkUnderWay& oldest = under_way.front();
     const auto now = std::chrono::steady_clock::now();
     const Lateness lateness{.chunk = oldest.chunk,
-                            .elapsed = now - oldest.packed,
+                            .elapsed = now - oldest.oldest_since,
                             .has_timed_out = std::exchange(oldest.has_warned, true)};
     const std::optional<std::string> text =
         options.is_late ? options.is_late(lateness) : "a reduction has not ended within its timeout";
     if (!lateness.has_timed_out) return;
     if (text) return fail(*text);  // at once: what is under way may never end
-    oldest.packed = now;
+    oldest.oldest_since = now;
     oldest.has_warned = false;
   }
 
@@ -411,7 +420,7 @@ void Lane::launch(std::int64_t sequence, std::size_t op) { state_->launch(sequen
 
 void Lane::release(std::int64_t sequence) { state_->release(sequence); }
 
-void Lane::wait(std::int64_t sequence) { state_->wait(sequence); }
+void Lane::wait(std::int64_t sequence, const std::function<void()>& check) { state_->wait(sequence, check); }
 
 void Lane::wait_until_reduced(std::int64_t sequence) { state_->wait_until_reduced(sequence); }
 
@@ -420,6 +429,8 @@ void Lane::adopt(std::int64_t sequence, std::size_t op) { state_->adopt(sequence
 LaneTransport& Lane::transport() { return *state_->transport; }
 
 bool Lane::is_finished(std::int64_t sequence) const { return state_->is_finished(sequence); }
+
+bool Lane::has_failed() const { return state_->has_failed(); }
 
 void Lane::abort(const std::string& reason) { state_->fail(reason); }
 

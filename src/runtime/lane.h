@@ -65,8 +65,8 @@ struct LaneOptions {
   std::function<void(std::int64_t sequence, std::size_t op)> op_begins;
   std::function<void(std::int64_t sequence, std::size_t op)> op_ends;
   std::chrono::milliseconds grace{1000};  ///< how long the destructor waits for chunks under way
-  /// How long the oldest chunk under way may take; none: forever. Counts only where the transport overrides
-  /// when_reduced().
+  /// How long the oldest chunk under way may take, since it is the oldest; none: forever. Counts only where
+  /// the transport overrides when_reduced().
   std::optional<std::chrono::milliseconds> timeout;
   /// Called from the lane's thread at half the timeout (a warning is due) and at the timeout. There a text
   /// fails the lane, and nothing gives the chunk another timeout. Null: the lane fails.
@@ -103,9 +103,10 @@ class Lane {
   void release(std::int64_t sequence);
 
   /// Blocks until the op has been unpacked, and written where it is kept back.
+  /// @param check called about ten times a second while it blocks; what it throws ends the wait
   /// @throws SyncError where it failed, or an op before it did
   /// @throws std::invalid_argument for an op that has not been launched, or is kept back and not released
-  void wait(std::int64_t sequence);
+  void wait(std::int64_t sequence, const std::function<void()>& check = nullptr);
 
   /// Blocks until the means of an op that is kept back are there, or have been written.
   /// @throws SyncError where it failed, or an op before it did
@@ -121,6 +122,7 @@ class Lane {
 
   /// Whether wait(sequence) would return at once, without an error.
   bool is_finished(std::int64_t sequence) const;
+  bool has_failed() const;
 
   /// Fails the lane from outside: ops that have not begun are dropped, waits end with this message, at once
   /// even where the transport blocks. A chunk that is being unpacked at that moment may still be written,

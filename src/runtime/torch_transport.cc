@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -18,7 +17,11 @@ namespace {
 /// Smallest power of two that is at least the number of ranks.
 double scale_of(int num_ranks) { return std::exp2(std::ceil(std::log2(static_cast<double>(num_ranks)))); }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+/// What Gloo says, in one line and without its advice.
+std::string reason(const std::string& text) {
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.substr(0, line.find(". This may "));
+}
 
 }  // namespace
 
@@ -194,12 +197,7 @@ void TorchTransport::wait(const Chunk& chunk, std::size_t slot_index) {
     work->wait(options_.timeout);
   } catch (const std::exception& error) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - slot.launched;
-    std::ostringstream message;
-    message.precision(3);
-    message << "rank " << group_->getRank() << ": " << options_.describe(chunk) << " failed after "
-            << elapsed.count() << " s (timeout " << std::chrono::duration<double>(options_.timeout).count()
-            << " s): a peer has died, is late or does something else. " << first_line(error.what());
-    throw SyncError(message.str());
+    throw SyncError(options_.describe_failure(chunk, elapsed, reason(error.what())));
   }
 }
 

@@ -27,8 +27,9 @@ struct TransportOptions {
   std::int64_t staging_bytes = 0;  ///< of all slots together
   std::size_t num_slots = 2;
   std::chrono::milliseconds timeout{0};  ///< of one chunk's reduction
-  /// Describes a chunk in an error: "averaging 'h.2' (op 3, iteration 17)".
-  std::function<std::string(const Chunk&)> describe;
+  /// The text of the SyncError for a chunk whose reduction has failed after so long, with this error.
+  std::function<std::string(const Chunk&, std::chrono::duration<double> elapsed, const std::string& error)>
+      describe_failure;
 };
 
 /// What an op of the plan averages, and how the mean reaches the parameters.
