@@ -61,7 +61,7 @@ def explained(doing: str) -> Iterator[None]:
 def _reason(error: RuntimeError) -> str:
     """What torch.distributed says, without the place in its source and its advice."""
     line = (str(error).splitlines() or [""])[0]
-    return re.sub(r"^(\[[^\]]*\]\s*)+", "", line).partition(". This may ")[0]
+    return re.sub(r"^(\[[^\]]*\]\s*)+", "", line).partition(". This ")[0]
 
 
 def hint(text: str) -> str:

@@ -82,7 +82,7 @@ struct ProgressBoard::State {
     const bool is_stalled = now - last_progress >= beat;
     const bool is_waited_for = is_awake && (is_stalled || is_paused);
     if (std::exchange(must_tell, false) || (is_waited_for && now - last_told >= beat)) tell(lock, now);
-    if ((is_awake || answers_awaited > 0) && !peer_has_failed) look_for_failures(lock);
+    if ((is_awake || answers_awaited > 0) && !own.has_heard_of_failure) look_for_failures(lock);
     if (answers_awaited > 0 || (is_stalled && num_ops_under_way > 0 && now - last_read >= beat)) read(lock);
     changes.notify_all();
   }
@@ -102,7 +102,7 @@ struct ProgressBoard::State {
     bool found = false;
     access(lock, [&] { found = store->check({failed_key}); });
     if (!found) return;
-    peer_has_failed = true;
+    own.has_heard_of_failure = true;
     must_tell = true;  // the one that has failed asks who is alive
   }
 
@@ -223,7 +223,6 @@ struct ProgressBoard::State {
   bool must_tell = true;
   bool is_awake = false;
   bool is_lost = false;  // the store has failed
-  bool peer_has_failed = false;
   bool is_closed = false;
   bool has_ended = false;
   std::thread thread;
@@ -299,7 +298,10 @@ std::string ProgressBoard::who_is_missing(std::int64_t sequence) const {
 std::string ProgressBoard::ask_who_is_alive() {
   std::unique_lock lock(state_->mutex);
   const Time asked = Clock::now();
-  const auto is_silent = [&](const Peer& peer) { return !peer.standing || peer.heard < asked; };
+  const auto is_silent = [](const Peer& peer) {
+    return !peer.standing ||
+           !(peer.standing->has_heard_of_failure || peer.standing->activity == Activity::failed);
+  };
   const auto num_silent = [&] {
     return std::ranges::count_if(state_->peers, is_silent) - 1;  // this rank's own entry is not read
   };

@@ -22,6 +22,7 @@ enum class Activity { training, paused, finishing, failed };
 struct Standing {
   std::int64_t beat = 0;  ///< grows with every time that this is told
   Activity activity = Activity::training;
+  bool has_heard_of_failure = false;
   Position launched;              ///< the last op that it has launched
   std::int64_t step = -1;         ///< of that op; -1: none yet
   std::int64_t num_meetings = 0;  ///< how often it has called ProgressBoard::meet()
