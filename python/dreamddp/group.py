@@ -52,8 +52,9 @@ def explained(doing: str) -> Iterator[None]:
         raise
     except RuntimeError as error:
         text = _reason(error)
+        rank = dist.get_rank() if dist.is_initialized() else os.environ.get("RANK", "?")
         raise SyncError(
-            f"rank {dist.get_rank()}: {doing} failed after {time.monotonic() - began:.3g} s, as a peer is "
+            f"rank {rank}: {doing} failed after {time.monotonic() - began:.3g} s, as a peer is "
             f"missing or cannot be reached: {text}{hint(text)}"
         ) from error
 

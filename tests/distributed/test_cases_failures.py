@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -17,7 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import DreamDDP, SyncError
+from dreamddp import DreamDDP, Link, SyncError
+from dreamddp.training.launcher import RankContext
+from dreamddp.training.link_setup import joined
+from tests.distributed.emulated_ranks import emulated_ranks
 from tests.distributed.models import batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, forward_window_plan
 from tests.distributed.ranks import Vanished, run_ranks
@@ -412,3 +416,45 @@ def attach_without_peer(rank: int) -> str:
 def test_e3_a_peer_that_never_attaches_is_told() -> None:
     text = run_ranks(attach_without_peer, 2, timeout=40)[0]
     assert re.match(r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing", text)
+
+
+def join_at(address: str, port: int) -> str:
+    os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}
+    with pytest.raises(SyncError) as error, joined(RankContext(0, 2, None, lambda message: None), None, 3):
+        pass
+    return str(error.value)
+
+
+def join_where_it_cannot(rank: int, port: int) -> tuple[str, str]:
+    return join_at("127.0.0.1", port), join_at("no-such-host.invalid", port)
+
+
+def test_e6_port_in_use_and_unknown_host_are_told_with_their_variables() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ((in_use, unknown),) = run_ranks(join_where_it_cannot, 1, port, init=False, timeout=60)
+    assert f"Check MASTER_PORT, now '{port}'" in in_use
+    assert "Check MASTER_ADDR, now 'no-such-host.invalid'" in unknown
+
+
+# A slow link
+
+
+def train_on_a_slow_link(rank: int, folder: Path) -> tuple[str, float]:
+    """The plan counts on a fast link. Step 0 is sent over one on which each chunk takes a second or more."""
+    with emulated_ranks(rank, 2, folder, bandwidth=1e3, timeout_seconds=60):
+        link = Link(bandwidth_bytes_per_second=1e4, workers=2)
+        model, optimizer, sync = attach(300.0, link=link)
+        step(model, optimizer, rank, 0)
+        step(model, optimizer, rank, 1)
+        if rank == 1:
+            os._exit(0)
+        return sync_error_of(lambda: [step(model, optimizer, rank, i) for i in (2, 3)])
+
+
+def test_e5_a_slow_link_is_tolerated_and_a_dead_peer_is_not(tmp_path: Path) -> None:
+    text, seconds = run_ranks(train_on_a_slow_link, 2, tmp_path, init=False, timeout=50, may_vanish=[1])[0]
+    assert "rank 1 does not answer" in text
+    assert seconds < 40
