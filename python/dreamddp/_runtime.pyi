@@ -49,6 +49,7 @@ class Engine:
         *,
         staging_bytes: int,
         timeout_seconds: float,
+        attachment: int = 0,
     ) -> None:
         """Layers are name, trainable parameters and running statistics. The group is the engine's alone: no
         other collective may run on it while a plan is carried out."""

@@ -121,6 +121,7 @@ class DreamDDP:
         self._given_link = link
         self._no_sync_depth = 0
         self._pause_depth = 0
+        self._num_attachments = 0
         self._control_group: dist.ProcessGroup | None = None
         self._vote_group: dist.ProcessGroup | None = None
 
@@ -168,7 +169,9 @@ class DreamDDP:
             self._group,
             staging_bytes=self._staging_bytes,
             timeout_seconds=self._timeout_seconds,
+            attachment=self._num_attachments,
         )
+        self._num_attachments += 1
         self._engine.set_no_sync(self._no_sync_depth > 0)
         self._engine.set_paused(self._pause_depth > 0)
         self._planning = Planning(
@@ -351,6 +354,22 @@ class DreamDDP:
             self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
         return self._vote_group
 
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """For what takes long on this rank alone, such as an evaluation: other ranks wait for it beyond their
+        timeout, for as long as this process is alive.
+
+        On one rank, on some or on all; not collective. Other ranks hear of it within their timeout, and after
+        it they wait for a whole timeout again.
+        """
+        self._pause_depth += 1
+        self._engine.set_paused(True)
+        try:
+            yield
+        finally:
+            self._pause_depth -= 1
+            self._engine.set_paused(self._pause_depth > 0)
+
     def finish(self, *, average_moments: bool = False) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
         Collective.
@@ -429,6 +448,7 @@ class DreamDDP:
             SyncError: where a peer is missing.
         """
         self._engine.pending()
+        self._engine.meet("averaged_state_dict()")
         return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:

@@ -52,8 +52,9 @@ def explained(doing: str) -> Iterator[None]:
         raise
     except RuntimeError as error:
         text = _reason(error)
+        rank = dist.get_rank() if dist.is_initialized() else os.environ.get("RANK", "?")
         raise SyncError(
-            f"rank {dist.get_rank()}: {doing} failed after {time.monotonic() - began:.3g} s, as a peer is "
+            f"rank {rank}: {doing} failed after {time.monotonic() - began:.3g} s, as a peer is "
             f"missing or cannot be reached: {text}{hint(text)}"
         ) from error
 
@@ -61,7 +62,7 @@ def explained(doing: str) -> Iterator[None]:
 def _reason(error: RuntimeError) -> str:
     """What torch.distributed says, without the place in its source and its advice."""
     line = (str(error).splitlines() or [""])[0]
-    return re.sub(r"^(\[[^\]]*\]\s*)+", "", line).partition(". This may ")[0]
+    return re.sub(r"^(\[[^\]]*\]\s*)+", "", line).partition(". This ")[0]
 
 
 def hint(text: str) -> str:

@@ -20,7 +20,7 @@ def broadcast(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None
             if tensor.numel() > 0:
                 dense = tensor.contiguous()
                 # As bytes: backends know some dtypes only.
-                with explained("sending the model of rank 0 to all ranks"):
+                with explained("sending rank 0's model to all ranks"):
                     dist.broadcast(dense.reshape(-1).view(torch.uint8), source, group=group)
                 if dense.data_ptr() != tensor.data_ptr():
                     tensor.copy_(dense)
@@ -46,7 +46,7 @@ def average(
         for view in counters:
             # Backends know some types of integers only.
             largest = view.long()
-            with explained("averaging buffers"):
+            with explained("taking the largest of each counter over the ranks"):
                 dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
             if largest is not view:
                 view.copy_(largest)

@@ -30,7 +30,7 @@ using Layers = std::vector<std::size_t>;
   throw raised;
 }
 
-/// Ends a wait on Ctrl-C. The type of the error is the one that also passes through a backward.
+/// Ends a wait on Ctrl-C.
 void check_interrupt() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw_python_error();
@@ -64,9 +64,9 @@ void set_plan(Engine& engine, const std::string& plan, const std::string& profil
 }
 
 std::vector<PendingTuple> pending(Engine& engine) {
-  std::vector<PendingTuple> tuples;
   std::vector<PendingOp> ops;
   block([&] { ops = engine.pending(); });
+  std::vector<PendingTuple> tuples;
   for (PendingOp& op : ops) {
     tuples.emplace_back(op.kept.op, op.iteration, std::move(op.kept.means), std::move(op.kept.snapshots));
   }
@@ -103,7 +103,7 @@ using NamedTensors = std::tuple<std::string, std::vector<at::Tensor>, std::vecto
 
 EnginePointer make_engine(const std::vector<NamedTensors>& layers,
                           c10::intrusive_ptr<c10d::ProcessGroup> group, std::int64_t staging_bytes,
-                          double timeout_seconds) {
+                          double timeout_seconds, std::int64_t attachment) {
   std::vector<LayerParameters> parameters;
   for (const auto& [name, trainable, statistics] : layers) {
     parameters.push_back({name, trainable, statistics});
@@ -116,6 +116,7 @@ EnginePointer make_engine(const std::vector<NamedTensors>& layers,
     throw_python_error();
   };
   options.check_interrupt = check_interrupt;
+  options.attachment = attachment;
   options.staging_bytes = staging_bytes;
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1000));
   return std::make_shared<Engine>(std::move(parameters), std::move(group), options);
@@ -141,7 +142,7 @@ void bind_engine(py::module_& module) {
 
   py::class_<Engine, EnginePointer>(module, "Engine", "Carries a plan out in a running training.")
       .def(py::init(&make_engine), py::arg("layers"), py::arg("process_group"), py::kw_only(),
-           py::arg("staging_bytes"), py::arg("timeout_seconds"))
+           py::arg("staging_bytes"), py::arg("timeout_seconds"), py::arg("attachment") = 0)
       .def("attach", &Engine::attach)
       .def(
           "set_repeated", [](Engine& engine, const Layers& layers) { engine.set_repeated(layers); },

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_map>
@@ -25,13 +26,22 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
   return parameters;
 }
 
-void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running,
-              const std::function<void()>& check_interrupt) {
-  for (const std::int64_t sequence : sequences) {
-    at::RecordFunction span(at::RecordScope::USER_SCOPE);
-    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
-    lane.wait(sequence, check_interrupt);
+/// Longer than any pause: Gloo closes a connection for good when a reduction on it times out, so it is the
+/// lane that gives up.
+constexpr std::chrono::milliseconds reduction_timeout = std::chrono::hours(24 * 30);
+
+std::shared_ptr<ProgressBoard> make_board(const c10d::ProcessGroup& group, const EngineOptions& options) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (group.getSize() > 1) {
+    try {
+      store = c10::make_intrusive<c10d::PrefixStore>("dreamddp/" + std::to_string(options.attachment),
+                                                     group.getStore()->clone());
+      store->setTimeout(options.timeout);
+    } catch (const std::exception&) {
+      store.reset();  // errors then do not name the ranks that are missing
+    }
   }
+  return std::make_shared<ProgressBoard>(std::move(store), group.getRank(), group.getSize(), options.timeout);
 }
 
 /// Longer than any timeout of the lane: its own end is a reduction's only if all ranks go on. Gloo closes a
@@ -56,7 +66,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
     : layers_(std::move(layers)),
       group_(std::move(group)),
       options_(std::move(options)),
-      board_(make_board(*group_, options_.timeout)),
+      board_(make_board(*group_, options_)),
       recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
@@ -107,14 +117,11 @@ void Engine::close() {
 
 std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
                                         std::function<std::string(const Chunk&)> describe,
-                                        LaneOptions options) {
-  const LatenessReport report{
-      .board = board_,
-      .describe = std::move(describe),
-      .rank = group_->getRank(),
-      .timeout = options_.timeout,
-      .lane = ++num_lanes_,
-  };
+                                        LaneOptions options) const {
+  const LatenessReport report{.board = board_,
+                              .describe = std::move(describe),
+                              .rank = group_->getRank(),
+                              .timeout = options_.timeout};
   options.timeout = options_.timeout;
   options.num_slots = options_.num_slots;
   report_to_board(options, board_);
@@ -136,6 +143,7 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   }
   const Lock lock(mutex_);
   lane_.reset();
+  board_->lane_changes();
   running_ = running;
   scheduler_ = std::make_unique<SyncScheduler>(std::shared_ptr<const Plan>(running, &running->plan), profile,
                                                first_iteration);
@@ -193,7 +201,7 @@ void Engine::launch(const OpRun& run) {
   recorder_->op_is_launched(running_->op_bytes[run.op]);
   profiler_->begin(run.sequence, [&] { return "dreamddp::average " + running_->labels[run.op]; });
   lane_->launch(run.sequence, run.op);
-  board_->op_is_launched({num_lanes_, run.sequence}, running_->iteration_of(run.sequence));
+  board_->op_is_launched(run.sequence, running_->iteration_of(run.sequence));
 }
 
 bool Engine::forward_starts() {
@@ -427,6 +435,15 @@ void Engine::wait() {
   recorder_->wait_ends();
 }
 
+void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane,
+                      const RunningPlan& running) const {
+  for (const std::int64_t sequence : sequences) {
+    at::RecordFunction span(at::RecordScope::USER_SCOPE);
+    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
+    lane.wait(sequence, options_.check_interrupt);
+  }
+}
+
 /// Like wait(), with the mutex held: the lane does not need it.
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
@@ -439,9 +456,11 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
   const auto lane =
       make_lane({{.slices = whole_slices(tensors), .statistics = {}}},
                 [](const Chunk& /*chunk*/) { return std::string("averaging the whole model"); }, {});
+  board_->lane_changes();
   lane->launch(0, 0);
-  board_->op_is_launched({num_lanes_, 0}, -1);
+  board_->op_is_launched(0, -1);
   lane->wait(0, options_.check_interrupt);
+  board_->lane_changes();  // back to the plan's
 }
 
 void Engine::set_paused(bool is_paused) { board_->set_paused(is_paused); }

@@ -36,6 +36,7 @@ struct EngineOptions {
   std::int64_t staging_bytes = std::int64_t{8} << 20;  ///< of the ring, in all
   std::size_t num_slots = 2;                           ///< staging buffers in the ring
   std::chrono::milliseconds timeout{300000};           ///< how long a rank waits for the others
+  std::int64_t attachment = 0;  ///< counts the engines that a group has had; the same on all ranks
   /// Called about ten times a second by waits; what it throws ends them. Null: nothing ends them.
   std::function<void()> check_interrupt;
   /// Throws what stands for the error in a backward: autograd takes an exception that it does not know for a
@@ -171,8 +172,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void wait_for_pending();
   TorchTransport& transport() const;
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
-                                  std::function<std::string(const Chunk&)> describe, LaneOptions options);
+                                  std::function<std::string(const Chunk&)> describe,
+                                  LaneOptions options) const;
   void launch(const OpRun& run);
+  void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
 
   const std::vector<LayerParameters> layers_;
@@ -211,6 +214,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
 
+  // The lane's thread, which may outlive the engine, uses them, too.
+  const std::shared_ptr<ProgressBoard> board_;
   const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
   // The lane's thread, which may outlive the engine, uses it, too.
   const std::shared_ptr<ProgressBoard> board_;

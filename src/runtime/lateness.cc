@@ -9,7 +9,7 @@ namespace dreamddp {
 
 std::optional<std::string> LatenessReport::of(const Lateness& late) const {
   if (board->somebody_pauses()) return std::nullopt;
-  const std::string missing = board->who_is_missing({lane, late.chunk.sequence});
+  const std::string missing = board->who_is_missing(late.chunk.sequence);
   if (!late.has_timed_out) {
     TORCH_WARN("dreamddp: rank ", rank, " has been ", describe(late.chunk), " for ", late.elapsed.count(),
                " s, half of the timeout: a peer is late: ", missing);

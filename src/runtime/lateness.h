@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,7 +19,6 @@ struct LatenessReport {
   std::function<std::string(const Chunk&)> describe;
   int rank = 0;
   std::chrono::milliseconds timeout{0};
-  std::int64_t lane = 0;  ///< Position::lane of its ops
 
   /// LaneOptions::is_late: warns at half of the timeout. At the timeout it gives a text, or nothing while a
   /// rank pauses.

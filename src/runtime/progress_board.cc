@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -26,9 +27,9 @@ constexpr Milliseconds answer_interval{20};
 constexpr Milliseconds check_interval{100};
 // How long close() waits for the store.
 constexpr Milliseconds grace{250};
-const char* const failed_key = "dreamddp/failed";
+const char* const failed_key = "failed";
 
-std::string key_of(int rank) { return "dreamddp/standing/" + std::to_string(rank); }
+std::string key_of(int rank) { return "standing/" + std::to_string(rank); }
 
 std::string join(const std::vector<std::string>& parts) {
   std::string text;
@@ -80,13 +81,8 @@ struct ProgressBoard::State {
     const bool is_paused = own.activity == Activity::paused;
     const bool is_stalled = now - last_progress >= beat;
     const bool is_waited_for = is_awake && (is_stalled || is_paused);
-    // After a failure everyone shows that it is alive, to whoever asks.
-    const bool is_asked =
-        (peer_has_failed || own.activity == Activity::failed) && now - last_told >= tick / 2;
-    if (std::exchange(must_tell, false) || is_asked || (is_waited_for && now - last_told >= beat)) {
-      tell(lock, now);
-    }
-    if ((is_awake || answers_awaited > 0) && !peer_has_failed) look_for_failures(lock);
+    if (std::exchange(must_tell, false) || (is_waited_for && now - last_told >= beat)) tell(lock, now);
+    if ((is_awake || answers_awaited > 0) && !own.has_heard_of_failure) look_for_failures(lock);
     if (answers_awaited > 0 || (is_stalled && num_ops_under_way > 0 && now - last_read >= beat)) read(lock);
     changes.notify_all();
   }
@@ -106,7 +102,7 @@ struct ProgressBoard::State {
     bool found = false;
     access(lock, [&] { found = store->check({failed_key}); });
     if (!found) return;
-    peer_has_failed = true;
+    own.has_heard_of_failure = true;
     must_tell = true;  // the one that has failed asks who is alive
   }
 
@@ -124,9 +120,8 @@ struct ProgressBoard::State {
     for (std::size_t i = 0; i < found.size(); ++i) {
       Peer& peer = peers[i];
       if (!found[i] || (peer.standing && peer.standing->beat == found[i]->beat)) continue;
-      // An entry read for the first time may be old: its writer is alive only if it changes.
-      if (peer.standing || found[i]->activity == Activity::failed) peer.heard = now;
       peer.standing = found[i];
+      peer.heard = now;
       if (found[i]->activity == Activity::paused) peer.seen_paused = now;
     }
     changes.notify_all();
@@ -178,9 +173,7 @@ struct ProgressBoard::State {
         break;
     }
     if (!is_fresh(peer)) {
-      const bool was_heard = peer.heard != Time{};
-      return "has given no sign of life" +
-             (was_heard ? " for " + seconds_text(Clock::now() - peer.heard) : std::string()) +
+      return "has given no sign of life for " + seconds_text(Clock::now() - peer.heard) +
              ": it has died, is stopped or is cut off (last seen" + at_step + ")";
     }
     if (standing.launched < position) return "is alive, but has not come so far: it is" + at_step;
@@ -230,7 +223,6 @@ struct ProgressBoard::State {
   bool must_tell = true;
   bool is_awake = false;
   bool is_lost = false;  // the store has failed
-  bool peer_has_failed = false;
   bool is_closed = false;
   bool has_ended = false;
   std::thread thread;
@@ -245,9 +237,14 @@ ProgressBoard::ProgressBoard(c10::intrusive_ptr<c10d::Store> store, int rank, in
 
 ProgressBoard::~ProgressBoard() { close(); }
 
-void ProgressBoard::op_is_launched(Position position, std::int64_t step) {
+void ProgressBoard::lane_changes() {
   const std::lock_guard lock(state_->mutex);
-  state_->own.launched = position;
+  state_->own.launched = {.lane = state_->own.launched.lane + 1};
+}
+
+void ProgressBoard::op_is_launched(std::int64_t sequence, std::int64_t step) {
+  const std::lock_guard lock(state_->mutex);
+  state_->own.launched.sequence = sequence;
   if (step >= 0) state_->own.step = step;
   state_->last_progress = Clock::now();
   state_->is_awake = true;
@@ -290,8 +287,9 @@ bool ProgressBoard::somebody_pauses() const {
   return state_->somebody_pauses();
 }
 
-std::string ProgressBoard::who_is_missing(Position position) const {
+std::string ProgressBoard::who_is_missing(std::int64_t sequence) const {
   const std::lock_guard lock(state_->mutex);
+  const Position position{.lane = state_->own.launched.lane, .sequence = sequence};
   return state_->describe_peers(
       [&](const Peer& peer) { return state_->what_holds_up(peer, position); },
       "all ranks have come so far: the link is too slow for the timeout, which can be raised");
@@ -300,7 +298,10 @@ std::string ProgressBoard::who_is_missing(Position position) const {
 std::string ProgressBoard::ask_who_is_alive() {
   std::unique_lock lock(state_->mutex);
   const Time asked = Clock::now();
-  const auto is_silent = [&](const Peer& peer) { return !peer.standing || peer.heard < asked; };
+  const auto is_silent = [](const Peer& peer) {
+    return !peer.standing ||
+           !(peer.standing->has_heard_of_failure || peer.standing->activity == Activity::failed);
+  };
   const auto num_silent = [&] {
     return std::ranges::count_if(state_->peers, is_silent) - 1;  // this rank's own entry is not read
   };
@@ -363,7 +364,8 @@ void ProgressBoard::meet(const std::string& doing, const std::function<void()>& 
   const std::string missing = state_->describe_peers(
       [&](const Peer& peer) -> std::optional<std::string> {
         if (is_there(peer)) return std::nullopt;
-        return state_->what_holds_up(peer, {.lane = INT64_MAX, .sequence = INT64_MAX});
+        return state_->what_holds_up(peer, {.lane = std::numeric_limits<std::int64_t>::max(),
+                                            .sequence = std::numeric_limits<std::int64_t>::max()});
       },
       "a peer is missing");
   state_->own.activity = Activity::failed;

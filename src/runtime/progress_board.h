@@ -37,9 +37,11 @@ class ProgressBoard {
   ProgressBoard(const ProgressBoard&) = delete;
   ProgressBoard& operator=(const ProgressBoard&) = delete;
 
+  /// From here on ops are those of another lane. All ranks call this at the same places.
+  void lane_changes();
   /// This rank has launched an op.
   /// @param step the iteration it belongs to; -1: none
-  void op_is_launched(Position position, std::int64_t step);
+  void op_is_launched(std::int64_t sequence, std::int64_t step);
   void op_begins();
   void op_ends();
   /// From now on this rank is expected to be late, or not any more. Others hear of it at once.
@@ -49,8 +51,8 @@ class ProgressBoard {
 
   /// Whether a rank has been seen pausing, alive, within the last timeout.
   bool somebody_pauses() const;
-  /// Which ranks an op at this position waits for, and what is known of them; a sentence without its end.
-  std::string who_is_missing(Position position) const;
+  /// Which ranks an op of the lane waits for, and what is known of them; a sentence without its end.
+  std::string who_is_missing(std::int64_t sequence) const;
   /// After fail(): gives the others the time to answer, then says who did not. Blocks for about two seconds,
   /// less where the timeout is short.
   std::string ask_who_is_alive();

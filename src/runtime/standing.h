@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -10,8 +11,8 @@ namespace dreamddp {
 
 /// The place of an op in the order that all ranks share.
 struct Position {
-  std::int64_t lane = 0;       ///< counts the lanes that a rank has had
-  std::int64_t sequence = -1;  ///< of the op, within its lane; -1: before the first
+  std::int64_t lane = 0;                                             ///< counts the changes of the lane
+  std::int64_t sequence = std::numeric_limits<std::int64_t>::min();  ///< of the op; the least: none yet
 
   auto operator<=>(const Position&) const = default;
 };
@@ -21,6 +22,7 @@ enum class Activity { training, paused, finishing, failed };
 struct Standing {
   std::int64_t beat = 0;  ///< grows with every time that this is told
   Activity activity = Activity::training;
+  bool has_heard_of_failure = false;
   Position launched;              ///< the last op that it has launched
   std::int64_t step = -1;         ///< of that op; -1: none yet
   std::int64_t num_meetings = 0;  ///< how often it has called ProgressBoard::meet()

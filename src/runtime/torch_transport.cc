@@ -17,10 +17,12 @@ namespace {
 /// Smallest power of two that is at least the number of ranks.
 double scale_of(int num_ranks) { return std::exp2(std::ceil(std::log2(static_cast<double>(num_ranks)))); }
 
-/// What Gloo says, in one line and without its advice.
+/// What Gloo says, in one line, without the place in its source and its advice.
 std::string reason(const std::string& text) {
-  const std::string line = text.substr(0, text.find('\n'));
-  return line.substr(0, line.find(". This may "));
+  std::string line = text.substr(0, text.find('\n'));
+  line = line.substr(0, line.find(". This "));
+  const auto place_end = line.find("] ");
+  return line.starts_with("[/") && place_end != std::string::npos ? line.substr(place_end + 2) : line;
 }
 
 }  // namespace

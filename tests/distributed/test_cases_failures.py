@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import DreamDDP, SyncError
+from dreamddp import DreamDDP, Link, SyncError
+from dreamddp.training.launcher import RankContext
+from dreamddp.training.link_setup import joined
+from tests.distributed.emulated_ranks import emulated_ranks
 from tests.distributed.models import batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, forward_window_plan
 from tests.distributed.ranks import Vanished, run_ranks
@@ -35,11 +41,6 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iteratio
     loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
     optimizer.step()
     optimizer.zero_grad()
-
-
-def steps(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iterations: Iterable[int]) -> None:
-    for iteration in iterations:
-        step(model, optimizer, rank, iteration)
 
 
 def sync_error_of(call: Callable[[], object]) -> tuple[str, float]:
@@ -85,12 +86,10 @@ def vanish_at_once(rank: int) -> tuple[str, float]:
 
 
 def test_e1_a_rank_that_exits_is_named() -> None:
-    results: list[Any] = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
-    (text, seconds), peer = results
+    survivor, peer = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
     assert peer == Vanished(0)
-    assert re.match(
-        r"rank 0: comparing when layers are read failed after \d\S* s, as a peer is missing", text
-    )
+    text, seconds = survivor
+    assert re.match(r"rank 0: comparing when layers are read failed after \d\S* s, as a peer is missing", text)
     assert seconds < 10
 
 
@@ -99,11 +98,10 @@ def vanish_at_step_three(rank: int) -> tuple[str, float]:
 
 
 def test_of_three_ranks_the_dead_one_is_named() -> None:
-    results: list[Any] = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
-    first, second, peer = results
+    first, second, peer = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
     assert peer == Vanished(0)
     for text, seconds in (first, second):
-        assert re.search(r"step [23]\b", text), text  # averages behind step 2 may still be under way
+        assert re.search("step [23]", text), text
         assert re.search(r"rank 2 (does not answer|has given no sign of life)", text), text
         assert not re.search(r"rank [01] (does not answer|has given no sign of life)", text), text
         assert seconds < 8 + 4
@@ -165,13 +163,13 @@ def test_a_stopped_rank_is_told_from_a_late_one(tmp_path: Path) -> None:
 # After a failure
 
 
-def save_after_failure(rank: int, folder: str) -> tuple[list[str], float]:
+def save_after_failure(rank: int, folder: str) -> list[str]:
     model, optimizer, sync = attach(2.0)
     step(model, optimizer, rank, 0)
     if rank == 1:
         time.sleep(6)
         os._exit(0)
-    text, _ = sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
+    text, _ = sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
     before = {key: value.clone() for key, value in model.state_dict().items()}
     torch.save(model.state_dict(), Path(folder) / "model.pt")
     again = [sync_error_of(lambda: step(model, optimizer, rank, 5))[0], sync_error_of(sync.finish)[0]]
@@ -180,21 +178,21 @@ def save_after_failure(rank: int, folder: str) -> tuple[list[str], float]:
         assert torch.isfinite(value).all()
     sync.detach()
     model(torch.randn(2, 8))
-    return [text, *again], time.monotonic()
+    return [text, *again]
 
 
 def test_a_checkpoint_can_be_written_after_a_failure(tmp_path: Path) -> None:
-    texts, _ = run_ranks(save_after_failure, 2, str(tmp_path), timeout=40, may_vanish=[1])[0]
+    texts = run_ranks(save_after_failure, 2, str(tmp_path), timeout=40, may_vanish=[1])[0]
     assert texts == [texts[0]] * 3
 
 
 def exit_after_failure(rank: int) -> None:
-    model, optimizer, _sync = attach(2.0)
+    model, optimizer, sync = attach(2.0)
     step(model, optimizer, rank, 0)
     if rank == 1:
         time.sleep(20)  # its process and connections live on, so reductions stay under way
         return
-    sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
+    sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
     # This rank's interpreter now ends while Gloo waits for rank 1.
 
 
@@ -234,7 +232,9 @@ def run_alone(function: Callable[..., None], world_size: int, *, ends: list[int]
 
 def join_and_call(function: Callable[..., None], rank: int, world_size: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
+    )
     dist.barrier()
     (Path(folder) / f"joined{rank}").touch()
     function(rank)
@@ -319,3 +319,142 @@ def test_a_rank_that_dies_in_a_pause_is_an_error() -> None:
     text, seconds = run_ranks(die_in_a_pause, 2, timeout=40, may_vanish=[1])[0]
     assert "rank 1" in text
     assert seconds < 10
+
+
+# The user's own loop
+
+
+def interrupted_in_a_wait(rank: int) -> None:
+    model, optimizer, sync = attach(60.0)
+    step(model, optimizer, rank, 0)
+    if rank == 1:
+        time.sleep(60)
+        return
+    began = time.monotonic()
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        step(model, optimizer, rank, 1)
+    except KeyboardInterrupt:
+        assert time.monotonic() - began < 6
+        sys.exit(7)
+    # Exit code 0 would say that nothing was interrupted.
+
+
+def interrupted_in_finish(rank: int) -> None:
+    model, optimizer, sync = attach(60.0)
+    step(model, optimizer, rank, 0)
+    if rank == 1:
+        time.sleep(60)
+        return
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        sync.finish()
+    except KeyboardInterrupt:
+        sys.exit(7)
+
+
+def raises_with_averages_under_way(rank: int) -> None:
+    model, optimizer, sync = attach(60.0, plan=forward_window_plan(LAYERS))
+    if rank == 1:
+        step(model, optimizer, rank, 0)
+        time.sleep(60)
+        return
+    step(model, optimizer, rank, 0)
+    loss_of("mlp", model, batch_for("mlp", rank, 1)).backward()
+    optimizer.step()  # launches ops that rank 1 does not
+    try:
+        raise KeyError("the user's own")
+    except KeyError:
+        sys.exit(7)
+
+
+@pytest.mark.parametrize(
+    "loop", [interrupted_in_a_wait, interrupted_in_finish, raises_with_averages_under_way]
+)
+def test_a_loop_that_is_left_ends_its_process_promptly(loop: Callable[[int], None]) -> None:
+    assert run_alone(loop, 2, ends=[0], within=15) == [7]
+
+
+# Errors of the group
+
+
+def attach_bad_timeout(rank: int) -> str:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError) as error:
+        DreamDDP(model, optimizer, timeout=-1.0 if rank == 1 else 5.0)
+    return str(error.value)
+
+
+def test_a_bad_timeout_on_one_rank_is_an_error_on_all() -> None:
+    text, own_text = run_ranks(attach_bad_timeout, 2, timeout=30)
+    assert "rank 1 failed while attaching DreamDDP" in text
+    assert "timeout: got -1" in text
+    assert "timeout: got -1" in own_text
+
+
+def attach_with_wrong_interface(rank: int) -> str:
+    os.environ["GLOO_SOCKET_IFNAME"] = "no-such-interface"
+    model = mlp()
+    return sync_error_of(lambda: DreamDDP(model, torch.optim.SGD(model.parameters(), lr=0.1), timeout=5))[0]
+
+
+def test_e6_a_wrong_interface_name_is_told_with_its_variable() -> None:
+    for text in run_ranks(attach_with_wrong_interface, 2, timeout=30):
+        assert "creating DreamDDP's process group" in text
+        assert "Check GLOO_SOCKET_IFNAME, now 'no-such-interface'" in text
+
+
+def attach_without_peer(rank: int) -> str:
+    if rank == 1:
+        time.sleep(6)
+        return ""
+    model = mlp()
+    return sync_error_of(lambda: DreamDDP(model, torch.optim.SGD(model.parameters(), lr=0.1), timeout=3))[0]
+
+
+def test_e3_a_peer_that_never_attaches_is_told() -> None:
+    text = run_ranks(attach_without_peer, 2, timeout=40)[0]
+    assert re.match(r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing", text)
+
+
+def join_at(address: str, port: int) -> str:
+    os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}
+    with pytest.raises(SyncError) as error, joined(RankContext(0, 2, None, lambda message: None), None, 3):
+        pass
+    return str(error.value)
+
+
+def join_where_it_cannot(rank: int, port: int) -> tuple[str, str]:
+    return join_at("127.0.0.1", port), join_at("no-such-host.invalid", port)
+
+
+def test_e6_port_in_use_and_unknown_host_are_told_with_their_variables() -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ((in_use, unknown),) = run_ranks(join_where_it_cannot, 1, port, init=False, timeout=60)
+    assert f"Check MASTER_PORT, now '{port}'" in in_use
+    assert "Check MASTER_ADDR, now 'no-such-host.invalid'" in unknown
+
+
+# A slow link
+
+
+def train_on_a_slow_link(rank: int, folder: Path) -> tuple[str, float]:
+    """The plan counts on a fast link. Step 0 is sent over one on which each chunk takes a second or more."""
+    with emulated_ranks(rank, 2, folder, bandwidth=1e3, timeout_seconds=60):
+        link = Link(bandwidth_bytes_per_second=1e4, workers=2)
+        model, optimizer, sync = attach(300.0, link=link)
+        step(model, optimizer, rank, 0)
+        step(model, optimizer, rank, 1)
+        if rank == 1:
+            os._exit(0)
+        return sync_error_of(lambda: [step(model, optimizer, rank, i) for i in (2, 3)])
+
+
+def test_e5_a_slow_link_is_tolerated_and_a_dead_peer_is_not(tmp_path: Path) -> None:
+    text, seconds = run_ranks(train_on_a_slow_link, 2, tmp_path, init=False, timeout=50, may_vanish=[1])[0]
+    assert "rank 1 does not answer" in text
+    assert seconds < 40

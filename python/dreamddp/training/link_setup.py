@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from dreamddp.group import explained
 from dreamddp.training.config import EmulatedLink
 from dreamddp.training.launcher import RankContext
 
@@ -30,16 +31,17 @@ def joined(
         backend = emulated_link(
             bandwidth=link.bandwidth_bytes_per_second, latency=link.latency_seconds, in_flight=1
         )
-    if context.rendezvous is None:
-        dist.init_process_group(backend, timeout=timeout)
-    else:
-        dist.init_process_group(
-            backend,
-            init_method=context.rendezvous,
-            rank=context.rank,
-            world_size=context.workers,
-            timeout=timeout,
-        )
+    with explained("joining the process group"):
+        if context.rendezvous is None:
+            dist.init_process_group(backend, timeout=timeout)
+        else:
+            dist.init_process_group(
+                backend,
+                init_method=context.rendezvous,
+                rank=context.rank,
+                world_size=context.workers,
+                timeout=timeout,
+            )
     control = dist.new_group(backend="gloo", timeout=timeout)
     assert isinstance(control, dist.ProcessGroup)
     yield control
