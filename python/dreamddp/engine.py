@@ -275,22 +275,6 @@ class DreamDDP:
             self._engine.set_no_sync(self._no_sync_depth > 0)
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
-        """For what takes long on this rank alone, such as an evaluation: other ranks wait for it beyond their
-        timeout, for as long as this process is alive.
-
-        On one rank, on some or on all; not collective. Other ranks hear of it within their timeout, and after
-        it they wait for a whole timeout again.
-        """
-        self._pause_depth += 1
-        self._engine.set_paused(True)
-        try:
-            yield
-        finally:
-            self._pause_depth -= 1
-            self._engine.set_paused(self._pause_depth > 0)
-
-    @contextmanager
     def join(self) -> Iterator[None]:
         """Around a training loop whose data may end earlier on some ranks. Collective::
 

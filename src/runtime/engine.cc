@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_map>
 #include <utility>
 
@@ -42,21 +41,6 @@ std::shared_ptr<ProgressBoard> make_board(const c10d::ProcessGroup& group, const
     }
   }
   return std::make_shared<ProgressBoard>(std::move(store), group.getRank(), group.getSize(), options.timeout);
-}
-
-/// Longer than any timeout of the lane: its own end is a reduction's only if all ranks go on. Gloo closes a
-/// connection for good when a reduction times out, so a rank that pauses must not meet Gloo's.
-constexpr std::chrono::milliseconds reduction_timeout = std::chrono::hours(24 * 30);
-
-std::shared_ptr<ProgressBoard> make_board(c10d::ProcessGroup& group, std::chrono::milliseconds timeout) {
-  c10::intrusive_ptr<c10d::Store> store;
-  try {
-    if (group.getSize() > 1) store = group.getStore()->clone();
-  } catch (const std::exception&) {
-    store.reset();  // errors then do not name ranks
-  }
-  if (store) store->setTimeout(timeout);
-  return std::make_shared<ProgressBoard>(std::move(store), group.getRank(), group.getSize(), timeout);
 }
 
 }  // namespace
@@ -430,7 +414,7 @@ void Engine::wait() {
     running = running_;
     recorder_->wait_begins();
   }
-  wait_for(waits, *lane, *running, options_.check_interrupt);
+  wait_for(waits, *lane, *running);
   const Lock lock(mutex_);
   recorder_->wait_ends();
 }
@@ -448,7 +432,7 @@ void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane,
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
   recorder_->wait_begins();
-  wait_for(std::exchange(pending_waits_, {}), *lane_, *running_, options_.check_interrupt);
+  wait_for(std::exchange(pending_waits_, {}), *lane_, *running_);
   recorder_->wait_ends();
 }
 

@@ -217,9 +217,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The lane's thread, which may outlive the engine, uses them, too.
   const std::shared_ptr<ProgressBoard> board_;
   const std::shared_ptr<ProfilerSpans> profiler_ = std::make_shared<ProfilerSpans>();
-  // The lane's thread, which may outlive the engine, uses it, too.
-  const std::shared_ptr<ProgressBoard> board_;
-  std::int64_t num_lanes_ = 0;  // made so far: the same on all ranks
 
   // Guarded by mutex_, but for what the lane calls; the lane's thread may outlive the engine.
   const std::shared_ptr<TrainingRecorder> recorder_;

@@ -89,7 +89,9 @@ def test_e1_a_rank_that_exits_is_named() -> None:
     survivor, peer = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
     assert peer == Vanished(0)
     text, seconds = survivor
-    assert re.match(r"rank 0: comparing when layers are read failed after \d\S* s, as a peer is missing", text)
+    assert re.match(
+        r"rank 0: comparing when layers are read failed after \d\S* s, as a peer is missing", text
+    )
     assert seconds < 10
 
 
@@ -232,9 +234,7 @@ def run_alone(function: Callable[..., None], world_size: int, *, ends: list[int]
 
 def join_and_call(function: Callable[..., None], rank: int, world_size: int, folder: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size
-    )
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
     dist.barrier()
     (Path(folder) / f"joined{rank}").touch()
     function(rank)
@@ -415,7 +415,9 @@ def attach_without_peer(rank: int) -> str:
 
 def test_e3_a_peer_that_never_attaches_is_told() -> None:
     text = run_ranks(attach_without_peer, 2, timeout=40)[0]
-    assert re.match(r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing", text)
+    assert re.match(
+        r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing", text
+    )
 
 
 def join_at(address: str, port: int) -> str:
