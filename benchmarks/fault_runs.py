@@ -2,10 +2,11 @@
 
     python -m benchmarks.fault_runs [--runs 100] [--at-once 4] [--seed 1]
 
-Each run is a training of 2 or 3 ranks over Gloo or over the emulated link. At a random moment one rank is killed
-(SIGKILL), stopped (SIGSTOP), or stopped for less than the timeout. The promise: killed or stopped, every living rank
-raises a SyncError that names the missing rank, within the timeout and a margin, and its process ends; delayed, the
-run is completed with equal ranks. Runs that end in another way are counted and shown; the exit code is then 1.
+Each run is a training of 2 or 3 ranks over Gloo or over the emulated link. At a random moment one rank is
+killed (SIGKILL), stopped (SIGSTOP), or stopped for less than the timeout. The promise: killed or stopped,
+every living rank raises a SyncError that names the missing rank, within the timeout and a margin, and its
+process ends; delayed, the run is completed with equal ranks. Runs that end in another way are counted and
+shown; the exit code is then 1.
 """
 
 from __future__ import annotations

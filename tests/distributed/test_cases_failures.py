@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,11 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iteratio
     loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, iterations: Iterable[int]) -> None:
+    for iteration in iterations:
+        step(model, optimizer, rank, iteration)
 
 
 def sync_error_of(call: Callable[[], object]) -> tuple[str, float]:
@@ -86,7 +91,8 @@ def vanish_at_once(rank: int) -> tuple[str, float]:
 
 
 def test_e1_a_rank_that_exits_is_named() -> None:
-    survivor, peer = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
+    results: list[Any] = run_ranks(vanish_at_once, 2, timeout=30, may_vanish=[1])
+    survivor, peer = results
     assert peer == Vanished(0)
     text, seconds = survivor
     assert re.match(
@@ -100,7 +106,8 @@ def vanish_at_step_three(rank: int) -> tuple[str, float]:
 
 
 def test_of_three_ranks_the_dead_one_is_named() -> None:
-    first, second, peer = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
+    results: list[Any] = run_ranks(vanish_at_step_three, 3, timeout=40, may_vanish=[2])
+    first, second, peer = results
     assert peer == Vanished(0)
     for text, seconds in (first, second):
         assert re.search("step [23]", text), text
@@ -171,7 +178,7 @@ def save_after_failure(rank: int, folder: str) -> list[str]:
     if rank == 1:
         time.sleep(6)
         os._exit(0)
-    text, _ = sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
+    text, _ = sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
     before = {key: value.clone() for key, value in model.state_dict().items()}
     torch.save(model.state_dict(), Path(folder) / "model.pt")
     again = [sync_error_of(lambda: step(model, optimizer, rank, 5))[0], sync_error_of(sync.finish)[0]]
@@ -189,12 +196,12 @@ def test_a_checkpoint_can_be_written_after_a_failure(tmp_path: Path) -> None:
 
 
 def exit_after_failure(rank: int) -> None:
-    model, optimizer, sync = attach(2.0)
+    model, optimizer, _sync = attach(2.0)
     step(model, optimizer, rank, 0)
     if rank == 1:
         time.sleep(20)  # its process and connections live on, so reductions stay under way
         return
-    sync_error_of(lambda: [step(model, optimizer, rank, i) for i in range(1, 4)])
+    sync_error_of(lambda: steps(model, optimizer, rank, range(1, 4)))
     # This rank's interpreter now ends while Gloo waits for rank 1.
 
 
@@ -325,7 +332,7 @@ def test_a_rank_that_dies_in_a_pause_is_an_error() -> None:
 
 
 def interrupted_in_a_wait(rank: int) -> None:
-    model, optimizer, sync = attach(60.0)
+    model, optimizer, _sync = attach(60.0)
     step(model, optimizer, rank, 0)
     if rank == 1:
         time.sleep(60)
@@ -354,7 +361,7 @@ def interrupted_in_finish(rank: int) -> None:
 
 
 def raises_with_averages_under_way(rank: int) -> None:
-    model, optimizer, sync = attach(60.0, plan=forward_window_plan(LAYERS))
+    model, optimizer, _sync = attach(60.0, plan=forward_window_plan(LAYERS))
     if rank == 1:
         step(model, optimizer, rank, 0)
         time.sleep(60)
@@ -448,12 +455,12 @@ def train_on_a_slow_link(rank: int, folder: Path) -> tuple[str, float]:
     """The plan counts on a fast link. Step 0 is sent over one on which each chunk takes a second or more."""
     with emulated_ranks(rank, 2, folder, bandwidth=1e3, timeout_seconds=60):
         link = Link(bandwidth_bytes_per_second=1e4, workers=2)
-        model, optimizer, sync = attach(300.0, link=link)
+        model, optimizer, _sync = attach(300.0, link=link)
         step(model, optimizer, rank, 0)
         step(model, optimizer, rank, 1)
         if rank == 1:
             os._exit(0)
-        return sync_error_of(lambda: [step(model, optimizer, rank, i) for i in (2, 3)])
+        return sync_error_of(lambda: steps(model, optimizer, rank, (2, 3)))
 
 
 def test_e5_a_slow_link_is_tolerated_and_a_dead_peer_is_not(tmp_path: Path) -> None:
