@@ -427,15 +427,15 @@ def test_e3_a_peer_that_never_attaches_is_told() -> None:
     )
 
 
-def join_at(address: str, port: int) -> str:
-    os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "2"}
-    with pytest.raises(SyncError) as error, joined(RankContext(0, 2, None, lambda message: None), None, 3):
+def join_at(rank: int, address: str, port: int) -> str:
+    os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
+    with pytest.raises(SyncError) as error, joined(RankContext(rank, 2, None, lambda message: None), None, 3):
         pass
     return str(error.value)
 
 
 def join_where_it_cannot(rank: int, port: int) -> tuple[str, str]:
-    return join_at("127.0.0.1", port), join_at("no-such-host.invalid", port)
+    return join_at(0, "127.0.0.1", port), join_at(1, "no-such-host.invalid", port)
 
 
 def test_e6_port_in_use_and_unknown_host_are_told_with_their_variables() -> None:
