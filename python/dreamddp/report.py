@@ -11,6 +11,7 @@ from dreamddp.plotting.training_loss import plot_losses
 from dreamddp.plotting.training_timeline import plot_timelines
 from dreamddp.report_text import COLUMNS, describe_run, headline
 from dreamddp.training.record import RECORD_NAME, Record, of_kind, read_record
+from dreamddp.training.record_fields import check_fields
 
 _COLUMNS = (
     "Times are those of the slowest rank. Exposed is what compute waits for the link. The losses at equal "
@@ -30,6 +31,8 @@ def write_report(run_folder: Path, output: Path) -> None:
     where the page cannot be written.
     """
     records = read_record(run_folder / RECORD_NAME)
+    for number, record in enumerate(records, start=1):
+        check_fields(f"{run_folder / RECORD_NAME}, line {number}", record)
     if not of_kind(records, "row"):
         reject(
             str(run_folder / RECORD_NAME),

@@ -134,8 +134,8 @@ void estimate_sizes(Profile& profile, const ProfileImport& options, std::vector<
 
 ImportedProfile import_public_profile(std::string_view backward_json, std::string_view sync_json,
                                       const ProfileImport& options) {
-  if (!std::isfinite(options.forward_ratio) || options.forward_ratio < 0) {
-    reject({"forward_ratio", shortest_text(options.forward_ratio), "a finite number of at least 0",
+  if (!(options.forward_ratio >= 0 && options.forward_ratio <= 1000)) {
+    reject({"forward_ratio", shortest_text(options.forward_ratio), "a number from 0 to 1000",
             "Give 0.5 for a forward that takes half as long as the backward"});
   }
   const Measurements backward = read_measurements(backward_json, "backward.json", options.nan_as_zero);

@@ -12,6 +12,7 @@ import pytest
 from dreamddp.report import write_report
 from dreamddp.report_text import headline
 from dreamddp.training.record import RECORD_FORMAT, RecordWriter
+from dreamddp.training.record_fields import FIELDS
 
 RUN: dict[str, Any] = {
     "kind": "run",
@@ -124,3 +125,40 @@ def test_headline_of_a_single_planner_compares_nothing() -> None:
         "Local SGD took 500 ms per iteration. The times predicted before training were within 0% of the "
         "measured ones."
     )
+
+
+def broken(kind: str, field: str, value: object) -> list[dict[str, Any]]:
+    """A run whose first record of that kind has another value there; ... removes the field."""
+    records: list[dict[str, Any]] = json.loads(json.dumps(full_run()))
+    target = next(record for record in records if record["kind"] == kind)
+    *parents, last = field.split(".")
+    for parent in parents:
+        target = target[parent]
+    if value is ...:
+        del target[last]
+    else:
+        target[last] = value
+    return records
+
+
+@pytest.mark.parametrize("value", [..., [], {"a": 1}])
+@pytest.mark.parametrize(("kind", "field"), [(k, f) for k, fields in FIELDS.items() for f in fields])
+def test_every_field_that_is_missing_or_wrong_is_named(
+    kind: str, field: str, value: object, tmp_path: Path
+) -> None:
+    if field == "versions" and value == {"a": 1}:
+        pytest.skip("an object is right there")
+    records = broken(kind, field, value)
+    write_run(tmp_path, records)
+    number = next(i for i, record in enumerate(records, start=1) if record["kind"] == kind)
+    with pytest.raises(ValueError, match=rf"record\.jsonl, line {number}, {kind}: {re.escape(field)}: got "):
+        write_report(tmp_path, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, "1" * 10_000, '"\\ud800"', "{}", "[]", "{"])
+def test_lines_that_are_no_records_are_named(line: str, tmp_path: Path) -> None:
+    write_run(tmp_path, [RUN])
+    with (tmp_path / "record.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=r"record\.jsonl, line 2"):
+        write_report(tmp_path, tmp_path / "report.html")

@@ -9,6 +9,7 @@ from rich.progress import Progress, TextColumn
 from dreamddp._core import Link, Profile, parse_bytes_per_second, reject
 from dreamddp.commands.compare_table import Advice, ComparisonResult, print_table
 from dreamddp.commands.link_arguments import add_link_arguments, link_from, link_with_bandwidth
+from dreamddp.commands.output_file import check_output
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     period_from,
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> ComparisonResult:
+    check_output("--html", args.html, args.profile)
     links = _links(args)
     chosen = _planners(args.planners)
     profile = Profile.load(args.profile)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dreamddp._core import compute_seconds, import_public_profile, parse_bytes_per_second, read_text_file
+from dreamddp.commands.output_file import check_output
 from dreamddp.commands.rows import text_of
 from dreamddp.commands.whole_number import whole_number
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, object]:
     directory = Path(args.directory)
+    check_output("-o", args.output, directory / "backward.json", directory / "sync.json")
     rate = args.assume_bandwidth
     profile, warnings = import_public_profile(
         read_text_file(directory / "backward.json"),

@@ -9,6 +9,7 @@ from rich.console import Console
 from dreamddp._core import Profile, SearchStatistics, make_plan_and_report, planners, simulate
 from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
+from dreamddp.commands.output_file import check_output
 from dreamddp.commands.plan_arguments import (
     add_memory_arguments,
     add_slack_argument,
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Row:
+    check_output("-o", args.output, args.profile)
     link = link_from(args)
     planner = check_planner(args.planner, "--planner")
     profile = Profile.load(args.profile)

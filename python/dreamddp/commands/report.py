@@ -3,7 +3,9 @@
 import argparse
 from pathlib import Path
 
+from dreamddp.commands.output_file import check_output
 from dreamddp.report import write_report
+from dreamddp.training.record import RECORD_NAME
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,6 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
+    check_output("-o", args.output, Path(args.run) / RECORD_NAME)
     write_report(Path(args.run), Path(args.output))
     return {"run": args.run, "output": args.output}
 

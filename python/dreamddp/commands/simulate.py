@@ -4,6 +4,7 @@ import argparse
 
 from dreamddp._core import Plan, Profile, simulate, simulate_timeline, to_chrome_trace, write_text_file
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
+from dreamddp.commands.output_file import check_output
 from dreamddp.commands.row_table import print_row
 from dreamddp.simulation_row import Row, simulation_row
 
@@ -18,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Row:
+    check_output("--trace", args.trace, args.profile, args.plan)
     link = link_from(args)
     profile = Profile.load(args.profile)
     plan = Plan.load(args.plan)

@@ -61,7 +61,8 @@ def _most_telling(best: Sequence[Case]) -> Case:
 
 
 def _exposed_share(case: Case) -> float:
-    return case.simulation.exposed_seconds / case.iteration_seconds
+    seconds = case.iteration_seconds
+    return case.simulation.exposed_seconds / seconds if seconds > 0 else 0.0
 
 
 def _timelines(profile: Profile, cases: Sequence[Case], best: Case) -> Section:

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from dreamddp._core import reject
+from dreamddp.training.record_fields import REMEDY
 
 RECORD_FORMAT = "dreamddp-run/1"
 RECORD_NAME = "record.jsonl"
@@ -95,13 +96,15 @@ def _parse_line(path: Path, number: int, line: str) -> Record:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         place = f"{path}, line {number}, column {error.colno}"
-        reject(place, f"a syntax error ({error.msg})", "a JSON object", "Remove the line, or train again.")
+        reject(place, f"a syntax error ({error.msg})", "a JSON object", REMEDY)
+    except (RecursionError, ValueError) as error:  # such as a number of too many digits
+        reject(f"{path}, line {number}", type(error).__name__, "a JSON object", REMEDY)
     if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
         reject(
             f"{path}, line {number}",
             line.strip()[:60],
             "an object with a kind",
-            "Remove the line, or train again.",
+            REMEDY,
         )
     return record
 
