@@ -5,6 +5,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -104,7 +105,7 @@ def _run(arguments: list[str]) -> int:
     )
     module.add_arguments(parser)
     with _writing_output():
-        args = parser.parse_args(arguments[1:])
+        args = parser.parse_args(_with_negative_values(arguments[1:]))
     run: Callable[[argparse.Namespace], Mapping[str, object] | None] = module.run
     result = run(args)
     if result is None:  # one of several ranks, of which another speaks
@@ -115,6 +116,19 @@ def _run(arguments: list[str]) -> int:
         else:
             module.print_table(result)
     return DONE
+
+
+def _with_negative_values(arguments: list[str]) -> list[str]:
+    """Values such as -1MB/s, which argparse would take for flags, joined to their own: their reader then says
+    what is allowed."""
+    joined: list[str] = []
+    for argument in arguments:
+        follows_flag = bool(joined) and re.fullmatch(r"--[a-z-]+", joined[-1]) is not None
+        if follows_flag and re.match(r"-\.?\d", argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def _top_parser() -> argparse.ArgumentParser:

@@ -96,5 +96,22 @@ TEST(BalancedWithMemory, StaysWithinMemoryAndDelayAndIsNeverSlowerThanAnyOther) 
   }
 }
 
+TEST(BalancedWithMemory, DelaysBeyondEveryPeriodEndAtOnce) {
+  for (const double seconds : {5e-324, 1e-9}) {
+    Profile profile;
+    for (const char* name : {"a", "b"}) {
+      profile.layers.push_back({.name = name,
+                                .forward_seconds = seconds,
+                                .backward_seconds = seconds,
+                                .num_bytes = 8,
+                                .transfer_seconds = seconds});
+    }
+    const Plan plan = make_plan("balanced", profile, measured_link(0.05, 4),
+                                {.period = 2000, .staging_bytes = ring << 7, .max_delay = INT64_MAX});
+    validate(plan, profile);
+    for (const Op& op : plan.ops) EXPECT_LT(num_steps_crossed(op), 2000);
+  }
+}
+
 }  // namespace
 }  // namespace dreamddp::testing

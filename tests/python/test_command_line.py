@@ -179,3 +179,23 @@ def test_a_run_folder_may_have_brackets_in_its_name(capsys: pytest.CaptureFixtur
 
     print_table({"rows": [], "output": "runs[/x]"})
     assert "report: runs[/x]/report.html" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--bandwidth", "-1MB/s", "got '-1MB/s'; expected a rate above 0"),
+        ("--latency", "-.5ms", "got '-.5ms'; expected a time of at least 0"),
+        ("--period", "-3", "got '-3'; expected a whole number from 1"),
+        ("--period", "9" * 5000, "...'; expected a whole number from 1"),
+        ("--workers", "9" * 5000, "...'; expected a whole number up to"),
+    ],
+)
+def test_numbers_out_of_range_are_named_with_their_range(
+    profile_file: Path, flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", str(profile_file), flag, value]) == 2
+    error = capsys.readouterr().err
+    assert flag in error
+    assert expected in error
+    assert len(error) < 400

@@ -54,6 +54,9 @@ def ring_bytes(staging_bytes: int) -> int:
     return min(staging_bytes, default_staging_bytes)
 
 
+_MAX_DIGITS = 100  # of a number that is looked at: Python refuses to read very long ones
+
+
 def period_from(text: str, profile: Profile, link: Link, field: str, *, slack: float = 0.0) -> int:
     """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
     given = parse_period(text, field)
@@ -64,11 +67,11 @@ def parse_period(text: str, field: str) -> int | None:
     """None for "auto". ValueError where it is no number of iterations."""
     if text == "auto":
         return None
-    period = int(text) if text.isdecimal() else 0
+    period = int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else 0
     if not 1 <= period <= longest_period:
         reject(
             field,
-            repr(text),
+            repr(text if len(text) <= 40 else f"{text[:37]}..."),
             f"a whole number from 1 to {longest_period}, or auto",
             "Give the number of iterations in which every parameter is averaged once.",
         )

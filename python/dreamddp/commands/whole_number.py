@@ -12,5 +12,6 @@ def whole_number(text: str) -> int:
     except ValueError:
         number = _LARGEST + 1
     if abs(number) > _LARGEST:
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number up to {_LARGEST}")
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise argparse.ArgumentTypeError(f"got {shown!r}; expected a whole number up to {_LARGEST}")
     return number

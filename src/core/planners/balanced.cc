@@ -79,7 +79,10 @@ Plan plan_balanced(const Profile& profile, const Link& link, const PlanOptions& 
   if (least > bound(OpMode::in_place) * (1 + at_the_bound) && partition_work(problem) <= max_partition_work)
     consider(plan_sequential(profile, link, options), 1e-9);
   const MemoryPlans with_memory{profile, options, problem, plan_in_place};
-  for (std::int64_t steps = 0; steps <= options.max_delay; ++steps) {
+  const std::int64_t max_steps =
+      std::min(options.max_delay, options.period - 1);  // a longer one spans itself
+  // Long delays are tried ever more coarsely: what they gain over one another is little.
+  for (std::int64_t steps = 0; steps <= max_steps; steps += std::max<std::int64_t>(1, steps / 8)) {
     if (least <= bound(steps == 0 ? OpMode::held : OpMode::carried) * (1 + smallest_gain)) continue;
     for (std::vector<Op>& ops : with_memory.crossing(steps)) {
       Plan plan = plan_without_ops("", profile, options.period);
