@@ -12,6 +12,7 @@ from dreamddp import DreamDDP
 class Sync(lightning.Callback):
     def on_train_start(self, trainer, module):
         self.sync = DreamDDP(module.net, trainer.optimizers, period=5)
+        trainer.strategy.block_backward_sync = self.sync.no_sync  # entered for all batches but a step's last
 
     def on_train_end(self, trainer, module):
         self.sync.finish()
@@ -45,6 +46,7 @@ trainer = lightning.Trainer(
     devices=2,
     strategy=Ranks(),
     max_epochs=1,
+    accumulate_grad_batches=2,
     callbacks=[callback],
     enable_checkpointing=False,
     logger=False,

@@ -1,4 +1,4 @@
-"""Runs an example as torchrun does, and leaves in the current folder what its rank's parameters were."""
+"""Runs an example as torchrun does, and leaves in the current folder what its rank saw."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,9 +35,34 @@ class Watched(dreamddp.DreamDDP):
         super().finish(average_moments=average_moments)
 
 
+def num_bytes(parameters: list[nn.Parameter]) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+
+
 if __name__ == "__main__":
+    losses: list[float] = []
+    backward = torch.Tensor.backward
+
+    def watched_backward(loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        losses.append(loss.item())
+        backward(loss, *args, **kwargs)
+
+    torch.Tensor.backward = watched_backward  # type: ignore[method-assign]
     dreamddp.DreamDDP = Watched  # type: ignore[misc]
     runpy.run_path(sys.argv[1], run_name="__main__")
     [sync] = Watched.instances
-    result = {"before": sync.before, "after": digest(sync._model), "ops": sync.stats().ops_per_iteration}
+    stats, plan, parameters = sync.stats(), sync.plan, list(sync._model.parameters())
+    assert plan is not None
+    result = {
+        "before": sync.before,
+        "after": digest(sync._model),
+        "losses": losses,
+        "steps": sync.iteration,
+        "sent_bytes": round(stats.bytes_per_iteration * stats.iterations),
+        "trainable_bytes": num_bytes([parameter for parameter in parameters if parameter.requires_grad]),
+        "planner": plan.planner,
+        "period": plan.period,
+        "layers": plan.layers,
+        "keys": list(sync._model.state_dict()),
+    }
     Path(f"rank-{os.environ['RANK']}.json").write_text(json.dumps(result))
