@@ -47,7 +47,7 @@ if __name__ == "__main__":
         losses.append(loss.item())
         backward(loss, *args, **kwargs)
 
-    torch.Tensor.backward = watched_backward  # type: ignore[method-assign]
+    torch.Tensor.backward = watched_backward  # type: ignore[method-assign, assignment]
     dreamddp.DreamDDP = Watched  # type: ignore[misc]
     runpy.run_path(sys.argv[1], run_name="__main__")
     [sync] = Watched.instances

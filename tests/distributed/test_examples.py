@@ -94,7 +94,9 @@ SAVING = {
     ),
     "lightning_callback": (
         "    enable_checkpointing=False,\n",
-        "    callbacks=[callback, lightning.pytorch.callbacks.ModelCheckpoint('.', every_n_train_steps=7)],\n",
+        "    callbacks=[\n"
+        "        callback, lightning.pytorch.callbacks.ModelCheckpoint('.', every_n_train_steps=7)\n"
+        "    ],\n",
         "*.ckpt",
     ),
     "transformers_trainer": (
