@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
     def watched_backward(loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         losses.append(loss.item())
-        backward(loss, *args, **kwargs)
+        backward(loss, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     torch.Tensor.backward = watched_backward  # type: ignore[method-assign, assignment]
     dreamddp.DreamDDP = Watched  # type: ignore[misc]
