@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from dreamddp.layers import LOOP
+
 ROOT = Path(__file__).parents[2]
 NEEDS = {
     "accelerate_script": ["accelerate"],
@@ -80,7 +82,7 @@ def test_ranks_learn_are_averaged_and_end_equal(name: str, tmp_path: Path) -> No
     results = run(ROOT / "examples" / f"{name}.py", name, tmp_path)
     check(results, STEPS[name])
     if name == "peft_lora":
-        assert all("lora" in layer for layer in results[0]["layers"])
+        assert {"lora" in layer for layer in results[0]["layers"] if layer != LOOP} == {True}
 
 
 # Of an example: what to replace by what so that rank 0 saves while training, and where the first file lies.
