@@ -51,7 +51,7 @@ def row(planner: str, seconds: float, predicted: float, exposed: float) -> dict[
 
 
 def records_of(planner: str, seconds: float) -> list[dict[str, Any]]:
-    times = {"predicted_seconds": seconds, "compute_seconds": 0.25, "exposed_seconds": seconds - 0.25}
+    times = {"iteration_seconds": seconds, "compute_seconds": 0.25, "exposed_seconds": seconds - 0.25}
     step = {"kind": "step", "planner": planner, "seconds": seconds}
     span = {"kind": "span", "planner": planner, "source": "run", "rank": 0, "iteration": 0}
     return [

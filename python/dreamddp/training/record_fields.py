@@ -56,7 +56,7 @@ FIELDS: Mapping[str, Mapping[str, Check]] = {
     "plan": {
         "planner": _TEXT,
         "period": _ANY,
-        "predicted_seconds": _TIME,
+        "iteration_seconds": _TIME,
         "compute_seconds": _TIME,
         "exposed_seconds": _TIME,
     },
