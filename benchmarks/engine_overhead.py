@@ -35,14 +35,14 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=200)
     options = parser.parse_args()
-    # Freed buffers go back to the system at once; else glibc keeps some per thread, and the measurement shows
-    # that.
-    os.environ["MALLOC_ARENA_MAX"] = "1"
-    os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result"
         spawn(measure_overhead, (options.pairs, str(path)), nprocs=1)
         overhead = torch.load(path)
+        # Freed buffers go back to the system at once; else glibc keeps some per thread, and the measurement
+        # shows that.
+        os.environ["MALLOC_ARENA_MAX"] = "1"
+        os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
         spawn(measure_memory, (2, str(path)), nprocs=2)
         memory = torch.load(path)
     for name, row in overhead.items():
@@ -65,7 +65,10 @@ def gpt() -> tuple[nn.Module, torch.Tensor]:
 
 
 def many_small() -> tuple[nn.Module, torch.Tensor]:
-    return nn.Sequential(*(nn.Linear(64, 64) for _ in range(250))), torch.randn(32, 64)
+    layers = [nn.Linear(64, 64) for _ in range(250)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight)  # else gradients fade to denormal numbers, which take long
+    return nn.Sequential(*layers), torch.randn(32, 64)
 
 
 def loss_of(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
@@ -77,7 +80,7 @@ def loss_of(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
 def stepper(make: Callable[[], tuple[nn.Module, torch.Tensor]], attached: bool) -> Callable[[], float]:
     torch.manual_seed(0)
     model, batch = make()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     if attached:
         DreamDDP(model, optimizer, period=1_000_000, planner="local-sgd", link=Link())
 
