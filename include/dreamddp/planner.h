@@ -25,7 +25,7 @@ struct PlanOptions {
   double slack = 0;                ///< fraction of C by which windows are planned shorter than they are
   bool fill_bubbles = false;       ///< whether fill_bubbles() is applied to the plan
   std::vector<double> drift = {};  ///< per layer, for fill_bubbles(); empty: all are equal
-  SearchOptions search = {};       ///< limits of `dreamddp`'s search
+  SearchOptions search = {};       ///< limits of `dreamddp`'s search, and interrupts
   /// Set to what the search did, or to nothing where the planner does not search, when not null.
   std::optional<SearchStatistics>* search_statistics = nullptr;
 };

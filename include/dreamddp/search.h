@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 namespace dreamddp {
@@ -20,6 +21,8 @@ struct SearchOptions {
   /// At most so many seconds, beyond the first complete solution. Plans then depend on the machine.
   std::optional<double> max_seconds = {};
   Prunings prunings = {};
+  /// Called every few milliseconds where set, also by `sequential`; what it throws ends the search.
+  std::function<void()> check_interrupt = {};
 };
 
 /// What a search did.

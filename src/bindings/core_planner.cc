@@ -23,11 +23,18 @@ std::vector<std::pair<std::string, std::string>> planner_summaries() {
   return summaries;
 }
 
+/// Ends a search on Ctrl-C.
+void check_interrupt() {
+  const py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
     const std::string& planner, const Profile& profile, const Link& link, std::int64_t period,
     std::int64_t staging_bytes, std::int64_t max_delay, double slack, bool fill_bubbles,
-    std::vector<double> drift, const SearchOptions& search) {
+    std::vector<double> drift, SearchOptions search) {
   std::optional<SearchStatistics> statistics;
+  search.check_interrupt = check_interrupt;
   Plan plan = make_plan(planner, profile, link,
                         {.period = period,
                          .staging_bytes = staging_bytes,
@@ -35,7 +42,7 @@ std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
                          .slack = slack,
                          .fill_bubbles = fill_bubbles,
                          .drift = std::move(drift),
-                         .search = search,
+                         .search = std::move(search),
                          .search_statistics = &statistics});
   return {std::move(plan), statistics};
 }

@@ -80,7 +80,7 @@ TEST(PublishedSearch, LooksForNoMoreWhereTheFirstSolutionIsTheOnlyOne) {
 
 TEST(PublishedSearch, CountsAllPartitionsWithoutPrunings) {
   // Of L layers into H sets that may be empty: L + H - 1 over H - 1.
-  constexpr SearchOptions exhaustive{
+  const SearchOptions exhaustive{
       .prunings = {.at_least_one = false, .optimal_hiding = false, .delayed_overflow = false}};
   const auto solutions = [&](std::int64_t period) {
     return planned("dreamddp", four_layers(), {}, {.period = period, .search = exhaustive})
@@ -90,6 +90,24 @@ TEST(PublishedSearch, CountsAllPartitionsWithoutPrunings) {
   EXPECT_EQ(solutions(2), 5);
   EXPECT_EQ(solutions(3), 15);
   EXPECT_EQ(solutions(4), 35);
+}
+
+TEST(Planners, EndWithWhatTheInterruptThrows) {
+  struct Interrupt {};
+  for (const char* planner : {"dreamddp", "sequential"}) {
+    PlanOptions options{.period = 2};
+    options.search.check_interrupt = [] { throw Interrupt(); };
+    if (planner == std::string_view("sequential")) {
+      EXPECT_THROW(make_plan(planner, four_layers(), {}, options), Interrupt);
+    } else {
+      // Looked at once in about a thousand nodes: C(20, 9) partitions are many more.
+      std::vector<Layer> layers(12, four_layers().layers[0]);
+      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].name = std::to_string(i);
+      options.period = 10;
+      options.search.prunings = {.at_least_one = false, .optimal_hiding = false, .delayed_overflow = false};
+      EXPECT_THROW(make_plan(planner, {.layers = layers}, {}, options), Interrupt);
+    }
+  }
 }
 
 TEST(PublishedSearch, CountsLatencyAndOpsInFlight) {

@@ -1,11 +1,14 @@
 """`dreamddp plan`."""
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from dreamddp import Layer, Link, Plan, Profile, choose_period, planners
+from dreamddp import Layer, Link, Plan, Profile, SearchOptions, choose_period, make_plan, planners
 from dreamddp._core import validate_plan
 from tests.python.conftest import RunCommand
 from tests.python.test_simulate_command import KEYS
@@ -158,3 +161,21 @@ def test_brute_force_names_its_substitute(tmp_path: Path, command: RunCommand) -
     outcome = command("plan", profile, "--planner", "brute-force", "--period", "2")
     assert outcome.status == 2
     assert "sequential" in outcome.err
+
+
+def test_ctrl_c_ends_a_long_search() -> None:
+    # C(99, 39) partitions: it would not end by itself.
+    layers = [
+        Layer(str(i), forward_seconds=1, backward_seconds=2, num_bytes=4, transfer_seconds=1)
+        for i in range(60)
+    ]
+    everything = SearchOptions(
+        max_nodes=10**15, at_least_one=False, optimal_hiding=False, delayed_overflow=False
+    )
+
+    def search_until_the_signal() -> None:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        make_plan("dreamddp", Profile(layers), Link(), period=40, search=everything)
+
+    with pytest.raises(KeyboardInterrupt):
+        search_until_the_signal()

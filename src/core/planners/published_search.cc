@@ -54,6 +54,8 @@ class Search {
     begin_set(current);
     for (std::size_t position = current.position;;) {
       if (is_over_limit(begin)) return false;
+      if (options_.check_interrupt && best_.statistics.nodes % nodes_between_looks_at_the_time == 0)
+        options_.check_interrupt();
       ++best_.statistics.nodes;
       if (position == num_layers) {
         complete(current.set + 1, current.exposed + problem_.exposed_seconds(clock_.finish()));

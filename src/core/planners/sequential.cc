@@ -6,6 +6,7 @@
 // further than where f_{h-1}(i) + w(i, j) is more than some partition exposes in all; nor does a set count
 // that hides where the one that begins a layer earlier hides, too.
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "core/planners/algorithms.h"
@@ -45,9 +46,10 @@ double least_possible(const SequentialProblem& problem) {
 
 class Table {
  public:
-  Table(const SequentialProblem& problem, std::size_t num_sets)
+  Table(const SequentialProblem& problem, std::size_t num_sets, const std::function<void()>& check_interrupt)
       : problem_(problem),
         num_sets_(num_sets),
+        check_interrupt_(check_interrupt),
         least_((problem.layers.size() + 1) * (num_sets + 1), std::numeric_limits<double>::infinity()) {
     std::fill_n(least(0), num_sets + 1, 0.0);
     const double enough = std::min(exposed_seconds(problem, equal_counts(problem, num_sets)),
@@ -76,6 +78,7 @@ class Table {
     SetClock clock(problem_);
     std::size_t hidden_from_before = 0;  // w(i - 1, j) is 0 up to this j
     for (std::size_t i = 0; i < problem_.layers.size() && hidden_from_before < problem_.layers.size(); ++i) {
+      if (check_interrupt_) check_interrupt_();
       const double* const before = least(i);
       std::size_t fewest = 0;  // sets in front of i that leave enough room
       std::size_t hidden = hidden_from_before;
@@ -105,6 +108,7 @@ class Table {
     SetClock clock(problem_);
     std::size_t found = 0;
     for (std::size_t i = end - 1; i > 0 && (found == 0 || i >= even); --i) {
+      if (check_interrupt_) check_interrupt_();
       clock.clear();
       for (std::size_t j = i; j < end; ++j) clock.launch(problem_.layers[j]);
       const double exposed = problem_.exposed_seconds(clock.finish());
@@ -119,16 +123,17 @@ class Table {
 
   const SequentialProblem& problem_;
   std::size_t num_sets_;
+  const std::function<void()>& check_interrupt_;
   std::vector<double> least_;  ///< f_h(j), h fastest
 };
 
-SetBegins best_partition(const SequentialProblem& problem) {
+SetBegins best_partition(const SequentialProblem& problem, const std::function<void()>& check_interrupt) {
   const std::size_t most_sets = std::min(problem.period, problem.layers.size());
   if (most_sets == 0) return {};
   const double least = least_possible(problem) + problem.resolution;
   for (std::size_t num_sets = std::min(most_sets, most_sets_at_first);;
        num_sets = std::min(most_sets, 2 * num_sets)) {
-    const Table table(problem, num_sets);
+    const Table table(problem, num_sets, check_interrupt);
     if (num_sets == most_sets || table.exposed() <= least) return table.partition();
   }
 }
@@ -137,7 +142,8 @@ SetBegins best_partition(const SequentialProblem& problem) {
 
 Plan plan_sequential(const Profile& profile, const Link& link, const PlanOptions& options) {
   const SequentialProblem problem = make_sequential_problem(profile, link, options.period);
-  return make_sequential_plan("sequential", profile, problem, sets_of(problem, best_partition(problem)));
+  return make_sequential_plan("sequential", profile, problem,
+                              sets_of(problem, best_partition(problem, options.search.check_interrupt)));
 }
 
 }  // namespace dreamddp
