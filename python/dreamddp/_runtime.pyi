@@ -226,3 +226,41 @@ class EmulatedLink:
         self, wrapped: dist.ProcessGroupGloo | dist.Backend, timeout: timedelta, name: str
     ) -> dist.Backend:
         """A backend whose collectives are carried out by `wrapped` and take the time that this link needs."""
+
+default_sketch_size: int
+
+class GradientStatistic:
+    """Of one layer in one iteration; NaN where there is nothing to compare with."""
+
+    @property
+    def norm(self) -> float: ...
+    @property
+    def last_average_similarity(self) -> float:
+        """Cosine with the gradient of the last average."""
+    @property
+    def lag_similarities(self) -> list[float]:
+        """Of each lag, the cosine with the gradient so many iterations ago."""
+
+class GradientStatistics:
+    """How the gradients of layers turn from iteration to iteration."""
+
+    def __init__(
+        self,
+        layers: Sequence[Sequence[torch.Tensor]],
+        *,
+        lags: Sequence[int] = ...,
+        with_last_average: bool = True,
+        sketch_size: int = ...,
+    ) -> None: ...
+    def observe(self, layer: int, *, is_averaged: bool) -> None:
+        """Compares the gradient of the layer, which is complete, with the earlier ones."""
+    def iteration_ends(self) -> None: ...
+    def __getitem__(self, layer: int) -> GradientStatistic: ...
+    def __len__(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int:
+        """What earlier gradients, or their sketches, take."""
+    def state(self, layer: int) -> tuple[torch.Tensor, list[float], int]: ...
+    def set_state(
+        self, layer: int, rows: torch.Tensor, norms: Sequence[float], num_iterations: int
+    ) -> None: ...
