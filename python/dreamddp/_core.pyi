@@ -326,3 +326,53 @@ def fill_bubbles(plan: Plan, profile: Profile, link: Link, *, drift: Sequence[fl
 def choose_period(
     profile: Profile, link: Link, *, margin: float = 0.02, max_period: int = 100, slack: float = 0.0
 ) -> int: ...
+
+class Treatment(enum.Enum):
+    """What becomes of a layer in an iteration."""
+
+    skipped = ...
+    alone = ...
+    merged = ...
+
+class Decision:
+    """Whether a layer is averaged in an iteration, and why."""
+
+    @property
+    def is_due(self) -> bool: ...
+    @property
+    def rule(self) -> str:
+        """That made the layer due, or that was asked last."""
+    @property
+    def value(self) -> float:
+        """What the rule looked at."""
+    @property
+    def limit(self) -> float:
+        """What it was compared with."""
+
+class LayerPolicies:
+    """The policies of all layers of a model, with their counters."""
+
+    def __init__(self, layers: Sequence[str], policies: str, *, first_iteration: int = 0) -> None: ...
+    @property
+    def iteration(self) -> int:
+        """That the decisions are about."""
+    @property
+    def decisions(self) -> tuple[Decision, ...]: ...
+    def staleness(self, layer: int) -> int: ...
+    @property
+    def need_similarity(self) -> tuple[bool, ...]: ...
+    def iteration_ends(self, similarities: Sequence[float], *, out_of_turn: Sequence[int] = ...) -> None:
+        """Ends the iteration and decides for the next one. Similarities of layers, NaN where unknown."""
+    def state(self) -> str: ...
+    def set_state(self, state: str) -> None: ...
+
+def normalized_policies(policies: str) -> str:
+    """The same policies (JSON) with all keys. Raises ValueError."""
+
+def with_due_layers(profile: Profile, is_due: Sequence[bool]) -> Profile:
+    """The profile of the same computation in which only these layers have parameters."""
+
+def plan_due_layers(profile: Profile, link: Link, is_due: Sequence[bool], *, slack: float = 0.0) -> Plan:
+    """A plan of period 1 that averages the layers that are due and no others."""
+
+def treatments(plan: Plan) -> tuple[Treatment, ...]: ...

@@ -17,5 +17,6 @@ void bind_link(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_simulator(pybind11::module_& module);
 void bind_planner(pybind11::module_& module);
+void bind_policy(pybind11::module_& module);
 
 }  // namespace dreamddp::bindings

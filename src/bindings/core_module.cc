@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, module) {
   bind_plan(module);
   bind_simulator(module);
   bind_planner(module);
+  bind_policy(module);
 }

@@ -13,7 +13,7 @@ LAGS = [1, 2, 4, 8]
 
 
 def parameters_of_layers() -> list[list[torch.Tensor]]:
-    shapes = [[(16, 8), (16,)], [(3, 5)], [(), (7, 2)]]
+    shapes: list[list[tuple[int, ...]]] = [[(16, 8), (16,)], [(3, 5)], [(), (7, 2)]]
     return [[torch.zeros(shape, requires_grad=True) for shape in layer] for layer in shapes]
 
 

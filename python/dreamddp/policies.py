@@ -1,0 +1,108 @@
+"""Policies: rules that decide while training which layers are averaged next. Design section 10.
+
+Give them by patterns of layer names, of which the first that matches decides::
+
+    {"*.wte": FixedPeriod(8), "*": Combined(most_staleness=8)}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dreamddp import _core
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What all policies have in common. Values: equal ones decide equally."""
+
+    NAME: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a file of policies."""
+        return {"policy": self.NAME} | {
+            key: value.to_json() if isinstance(value, Policy) else value for key, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class FixedPeriod(Policy):
+    """Due in the last iteration of every `period`, by the calendar."""
+
+    NAME = "fixed-period"
+    period: int
+
+
+@dataclass(frozen=True)
+class BoundedStaleness(Policy):
+    """Due so many iterations after the last average, whoever decided that one."""
+
+    NAME = "bounded-staleness"
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction(Policy):
+    """Due when the gradient no longer has the direction that it had at the layer's last average.
+
+    Looks at the moving average m := smoothing m + (1 - smoothing) s of the cosine similarity s, averaged over
+    ranks; m is 1 at an average. Without a limit of staleness the layer may never be averaged.
+
+    Args:
+        threshold: due below it; from -1 to 1.
+        smoothing: at least 0 and below 1.
+    """
+
+    NAME = "direction"
+    threshold: float = 0.5
+    smoothing: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveDirection(Policy):
+    """Like `Direction`, with a threshold that is a fraction of the layer's own usual similarity.
+
+    Args:
+        threshold: the fraction; above 0 and at most 1.
+        smoothing: as in `Direction`.
+        history_smoothing: the same for what is usual, which goes on over averages.
+    """
+
+    NAME = "adaptive-direction"
+    threshold: float = 0.5
+    smoothing: float = 0.5
+    history_smoothing: float = 0.98
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined(Policy):
+    """Bounded staleness as the hard limit over another policy. The recommended one."""
+
+    NAME = "combined"
+    most_staleness: int
+    under: Policy = field(default_factory=Direction)
+
+
+Policies = Policy | Mapping[str, Policy]
+"""One for all layers, or by patterns of layer names with `*` and `?`."""
+
+
+def policies_json(policies: Policies) -> str:
+    """The policies as the core takes them, with all keys.
+
+    Raises:
+        ValueError: naming the pattern and the field that is out of range.
+    """
+    rules = {"*": policies} if isinstance(policies, Policy) else dict(policies)
+    for pattern, policy in rules.items():
+        if not isinstance(policy, Policy):
+            _core.reject(
+                f"policies: pattern {pattern!r}",
+                repr(policy),
+                "a policy",
+                "Write FixedPeriod(4), for example.",
+            )
+    return _core.normalized_policies(json.dumps({key: rule.to_json() for key, rule in rules.items()}))
