@@ -37,6 +37,7 @@ COMMANDS = {
     "profile": Command("dreamddp.commands.profile", "measure a model here"),
     "train": Command("dreamddp.commands.train", "train for real, over an emulated or the real link"),
     "report": Command("dreamddp.commands.report", "a run's record as a page"),
+    "sensitivity": Command("dreamddp.commands.sensitivity", "how fast the gradients of layers turn"),
 }
 
 
