@@ -90,6 +90,15 @@ class SyncScheduler {
 
   // The actions that an event returns are valid until the next event.
 
+  /// Goes on with another scheduler's plan for the same computation: its first period begins with the current
+  /// iteration. What is in flight is waited for first; events that have come in this iteration count for the
+  /// new plan. To be called before the final backward of an iteration, for plans that carry nothing.
+  const Actions& replace_plan(const SyncScheduler& other);
+
+  /// A sequence number for something that the caller launches by itself, between two ops of the plan. For
+  /// plans that carry nothing.
+  std::int64_t take_sequence() { return num_launched_++; }
+
   /// A training forward of the whole model begins. After a final backward this begins a new iteration:
   /// deadlines at a step that never came are made up for, and ops that follow it are launched.
   const Actions& iteration_begins();

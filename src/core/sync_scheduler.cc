@@ -56,6 +56,19 @@ void SyncScheduler::resume(const std::vector<OpRun>& in_flight) {
   }
 }
 
+const SyncScheduler::Actions& SyncScheduler::replace_plan(const SyncScheduler& other) {
+  actions_.clear();
+  settle_where([](const OpRun&) { return true; });
+  plan_ = other.plan_;
+  rules_ = other.rules_;
+  ops_.assign(plan_->ops.size(), {});
+  next_op_ = 0;
+  next_iteration_ = iteration_ + (plan_->ops.empty() ? 0 : plan_->ops.front().launch.iteration);
+  next_passed_ = 0;
+  num_held_back_ = 0;
+  return actions_;
+}
+
 std::int64_t SyncScheduler::deadline_iteration(const OpRun& run) const {
   return run.iteration + rules_->ops[run.op].deadline_delay;
 }
