@@ -73,6 +73,60 @@ std::vector<PendingTuple> pending(Engine& engine) {
   return tuples;
 }
 
+/// Rows, norms and number of iterations of each layer; see GradientStatistics.
+using StatisticsTuple = std::tuple<at::Tensor, std::vector<double>, std::int64_t>;
+using PolicyStateTuple = std::tuple<std::string, std::vector<StatisticsTuple>, std::optional<at::Tensor>>;
+
+void set_policy(Engine& engine, const std::string& policies, const std::string& profile,
+                const std::tuple<std::optional<double>, double, int, int>& link, double slack,
+                std::int64_t sketch_size, const std::optional<PolicyStateTuple>& state) {
+  PolicyRunOptions options{.rules = parse_policies(policies), .slack = slack, .sketch_size = sketch_size};
+  const auto& [bandwidth, latency, in_flight, workers] = link;
+  Link planned;
+  planned.bandwidth_bytes_per_second = bandwidth;
+  planned.latency_seconds = latency;
+  planned.in_flight = in_flight;
+  planned.workers = workers;
+  PolicyState restored;
+  if (state) {
+    restored.policies = std::get<0>(*state);
+    for (const auto& [rows, norms, iterations] : std::get<1>(*state))
+      restored.statistics.push_back({rows, norms, iterations});
+    if (std::get<2>(*state)) restored.signals = *std::get<2>(*state);
+  }
+  engine.set_policy(parse_profile(profile), planned, std::move(options), state ? &restored : nullptr);
+}
+
+PolicyStateTuple policy_state(Engine& engine) {
+  PolicyState state;
+  block([&] { state = engine.policy_state(); });
+  std::vector<StatisticsTuple> statistics;
+  for (auto& layer : state.statistics)
+    statistics.emplace_back(layer.rows, std::move(layer.norms), layer.num_iterations);
+  std::optional<at::Tensor> signals;
+  if (state.signals.defined()) signals = state.signals;
+  return {state.policies, std::move(statistics), std::move(signals)};
+}
+
+/// Of each iteration: its number; of each layer whether it was due, rule, value, limit, treatment, and what
+/// was agreed in the iteration before: similarity and norm, where there was one.
+py::list decisions(const Engine& engine) {
+  py::list result;
+  for (const IterationDecisions& iteration : engine.decisions()) {
+    py::list layers;
+    for (std::size_t i = 0; i < iteration.decisions.size(); ++i) {
+      const Decision& decision = iteration.decisions[i];
+      const bool has_seen = i < iteration.similarities.size();
+      layers.append(py::make_tuple(decision.is_due, rule_name(decision.rule), decision.value, decision.limit,
+                                   treatment_name(iteration.treatments[i]),
+                                   has_seen ? py::cast(iteration.similarities[i]) : py::none(),
+                                   has_seen ? py::cast(iteration.gradient_norms[i]) : py::none()));
+    }
+    result.append(py::make_tuple(iteration.iteration, layers));
+  }
+  return result;
+}
+
 void wait_if(Engine& engine, bool must_wait) {
   if (must_wait) {
     block([&] { engine.wait(); });
@@ -166,6 +220,13 @@ void bind_engine(py::module_& module) {
            py::arg("first_iteration"), py::arg("after_backward"),
            py::arg("pending") = std::vector<PendingTuple>{},
            "Carries out a plan (JSON) for a profile (JSON) from now on. Blocks while the plan before ends.")
+      .def("set_policy", &set_policy, py::arg("policies"), py::arg("profile"), py::arg("link"), py::kw_only(),
+           py::arg("slack"), py::arg("sketch_size"), py::arg("state") = py::none(),
+           "Lets policies (JSON) decide from the next backward on. Collective in effect.")
+      .def("policy_state", &policy_state, "Blocks until signals under way are agreed.")
+      .def("all_are_averaged", &Engine::all_are_averaged)
+      .def("decisions", &decisions)
+      .def("policy_memory_bytes", &Engine::policy_memory_bytes)
       .def("pending", &pending, "Held and carried ops in flight, as set_plan() takes them. Blocks.")
       .def(
           "forward_pre_hook",

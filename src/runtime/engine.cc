@@ -141,24 +141,29 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   running_ = running;
   scheduler_ = std::make_unique<SyncScheduler>(std::shared_ptr<const Plan>(running, &running->plan), profile,
                                                first_iteration);
+  first_op_ = 0;
+  policy_.reset();
   recorder_->set_plan(plan.layers, running->labels);
   LaneOptions options;
   options.op_begins = [recorder = recorder_](std::int64_t /*sequence*/, std::size_t op) {
     recorder->op_begins(op);
   };
-  options.op_ends = [recorder = recorder_, profiler = profiler_, running](std::int64_t sequence,
-                                                                          std::size_t op) {
-    recorder->op_ends(op, running->iteration_of(sequence));
+  const auto log = std::make_shared<LaunchLog>();
+  log_ = log;
+  options.op_ends = [recorder = recorder_, profiler = profiler_, log](std::int64_t sequence, std::size_t op) {
+    recorder->op_ends(op, (*log)[sequence].iteration);
     profiler->end(sequence);
   };
   lane_ = make_lane(
-      running->ops, [running](const Chunk& chunk) { return running->describe(chunk); }, std::move(options));
+      running->ops, [log](const Chunk& chunk) { return (*log)[chunk.sequence].description(); },
+      std::move(options));
   std::vector<OpRun> in_flight;
   for (const PendingOp& op : pending) {
     in_flight.push_back({running->sequence_of(op.kept.op, op.iteration), op.kept.op, op.iteration});
   }
   scheduler_->resume(in_flight);
   for (std::size_t i = 0; i < pending.size(); ++i) {
+    log_->note(in_flight[i].sequence, {running_, in_flight[i].op, in_flight[i].iteration});
     transport().adopt(in_flight[i].sequence, std::move(pending[i].kept));
     lane_->adopt(in_flight[i].sequence, in_flight[i].op);
   }
@@ -191,11 +196,16 @@ void Engine::carry_out(const SyncScheduler::Actions& actions) {
   }
 }
 
-void Engine::launch(const OpRun& run) {
-  recorder_->op_is_launched(running_->op_bytes[run.op]);
-  profiler_->begin(run.sequence, [&] { return "dreamddp::average " + running_->labels[run.op]; });
-  lane_->launch(run.sequence, run.op);
-  board_->op_is_launched(run.sequence, running_->iteration_of(run.sequence));
+void Engine::launch(const OpRun& run) { launch(run, running_, first_op_); }
+
+/// @param first_op where the ops of `running` begin in the lane's table
+void Engine::launch(const OpRun& run, const std::shared_ptr<const RunningPlan>& running,
+                    std::size_t first_op) {
+  recorder_->op_is_launched(running->op_bytes[run.op]);
+  profiler_->begin(run.sequence, [&] { return "dreamddp::average " + running->labels[run.op]; });
+  log_->note(run.sequence, {running, run.op, run.iteration});
+  lane_->launch(run.sequence, first_op + run.op);
+  board_->op_is_launched(run.sequence, run.iteration);
 }
 
 bool Engine::forward_starts() {
@@ -288,6 +298,7 @@ void Engine::begin_backward() {
     }
     if (scheduler_) {
       scheduler_->set_accumulating(false);
+      if (policy_) decide();
       for (const std::size_t layer : put_off_) {
         carry_out(scheduler_->forward_ends(layer));
       }
@@ -332,6 +343,7 @@ void Engine::on_gradient(std::size_t parameter) {
   }
   update_layer(layer, lock);
   if (!scheduler_) return;  // closed meanwhile
+  if (policy_) policy_->gradient_is_complete(layer);
   const std::size_t plan_layer = running_->plan_layer[layer];
   recorder_->layer_backward_ends(plan_layer);
   carry_out(scheduler_->backward_ends(plan_layer));
@@ -367,6 +379,7 @@ void Engine::on_backward_end() {
 /// Averaged gradients are there when backward() returns: people clip and look at them before the step.
 void Engine::finish_backward() {
   carry_out(scheduler_->backward_finishes());
+  if (policy_) share_signals();
   if (!running_->has_gradients) return;
   for (const OpRun& run : scheduler_->in_flight()) {
     const bool is_gradient = running_->plan.ops[run.op].quantity == Quantity::gradients;
@@ -414,30 +427,30 @@ bool Engine::finish() {
     return false;
   }
   carry_out(scheduler_->finish());
+  if (signals_under_way_) pending_waits_.push_back(*signals_under_way_);
   return !pending_waits_.empty();
 }
 
 void Engine::wait() {
   std::vector<std::int64_t> waits;
   std::shared_ptr<Lane> lane;
-  std::shared_ptr<const RunningPlan> running;
+  std::shared_ptr<const LaunchLog> log;
   {
     const Lock lock(mutex_);
     waits.swap(pending_waits_);
     lane = lane_;
-    running = running_;
+    log = log_;
     recorder_->wait_begins();
   }
-  wait_for(waits, *lane, *running);
+  wait_for(waits, *lane, *log);
   const Lock lock(mutex_);
   recorder_->wait_ends();
 }
 
-void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane,
-                      const RunningPlan& running) const {
+void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const LaunchLog& log) const {
   for (const std::int64_t sequence : sequences) {
     at::RecordFunction span(at::RecordScope::USER_SCOPE);
-    if (span.isActive()) span.before("dreamddp::wait " + running.labels[running.op_of(sequence)]);
+    if (span.isActive()) span.before("dreamddp::wait " + log[sequence].label());
     lane.wait(sequence, options_.check_interrupt);
   }
 }
@@ -446,7 +459,7 @@ void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane,
 void Engine::wait_for_pending() {
   if (pending_waits_.empty()) return;
   recorder_->wait_begins();
-  wait_for(std::exchange(pending_waits_, {}), *lane_, *running_);
+  wait_for(std::exchange(pending_waits_, {}), *lane_, *log_);
   recorder_->wait_ends();
 }
 

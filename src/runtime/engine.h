@@ -20,6 +20,8 @@
 #include "runtime/device_stream.h"
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
+#include "runtime/launch_log.h"
+#include "runtime/policy_run.h"
 #include "runtime/profiler_spans.h"
 #include "runtime/progress_board.h"
 #include "runtime/running_plan.h"
@@ -82,6 +84,21 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Called at the end of final backwards, while there is no plan; it may set one.
   void on_unplanned_backward(std::function<void()> callback);
+
+  /// Lets policies decide what is averaged, from the next final backward on, in the layers of a profile. The
+  /// plan that is set before must have no ops, and set_plan() ends it.
+  /// @param state from policy_state() of an engine with the same rules, layers and ranks; null: a start
+  /// @throws std::invalid_argument for rules that do not fit the layers, and another state
+  void set_policy(Profile profile, const Link& link, PolicyRunOptions options,
+                  const PolicyState* state = nullptr);
+  /// Between two iterations: all that the policies go on from. Blocks until it is agreed.
+  /// @throws SyncError
+  PolicyState policy_state();
+  /// All layers have been averaged outside the plan: to the policies they are fresh.
+  void all_are_averaged();
+  /// What the policies have decided so far, of the latest iterations.
+  std::vector<IterationDecisions> decisions() const;
+  std::int64_t policy_memory_bytes() const;
 
   /// Fused updates: called in final backwards to step one of the engine's layers, when its gradients are
   /// complete or at the end of the backward, once and by one thread at a time, before any average of it
@@ -184,7 +201,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                   std::function<std::string(const Chunk&)> describe,
                                   LaneOptions options) const;
   void launch(const OpRun& run);
-  void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const RunningPlan& running) const;
+  void launch(const OpRun& run, const std::shared_ptr<const RunningPlan>& running, std::size_t first_op);
+  void decide();
+  void wait_for_signals();
+  void share_signals();
+  void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const LaunchLog& log) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
 
   const std::vector<LayerParameters> layers_;
@@ -196,12 +217,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable std::mutex mutex_;
   std::unique_ptr<GradientHooks> hooks_;
   std::shared_ptr<const RunningPlan> running_;
+  std::size_t first_op_ = 0;  // where its ops begin in the lane's table
+  std::shared_ptr<LaunchLog> log_;
   std::unique_ptr<SyncScheduler> scheduler_;
   std::shared_ptr<Lane> lane_;  // wait() keeps it without the mutex
   std::vector<std::int64_t> pending_waits_;
   std::function<void()> on_unplanned_backward_;
   std::function<void(std::size_t)> on_layer_update_;
   std::mutex update_mutex_;  // optimizers are not thread-safe; taken without mutex_
+
+  // Where policies decide: see engine_policy.cc.
+  std::unique_ptr<PolicyRun> policy_;
+  std::shared_ptr<const RunningPlan> signals_;     // one op, the first of the lane's table
+  std::optional<std::int64_t> signals_under_way_;  // its sequence number
+  bool all_are_averaged_ = false;                  // since the last decision
 
   bool in_forward_ = false;  // a training forward of the model, some parts of which may have no gradients
 

@@ -18,6 +18,7 @@ std::vector<PendingOp> Engine::pending() {
     for (std::size_t layer = 0; layer < scheduler_->plan().layers.size(); ++layer) {
       carry_out(scheduler_->read_begins(layer));
     }
+    if (signals_under_way_) pending_waits_.push_back(*signals_under_way_);
     kept_back = scheduler_->in_flight();
     lane = lane_;
   }

@@ -1,9 +1,12 @@
 #include "runtime/policy_run.h"
 
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <utility>
+
+#include "dreamddp/error.h"
 
 namespace dreamddp {
 namespace {
@@ -41,13 +44,14 @@ PolicyRun::PolicyRun(const std::vector<LayerParameters>& layers, Profile profile
       profile_(std::move(profile)),
       link_(std::move(link)),
       options_(std::move(options)),
+      profile_layer_(layers_in(profile_, layers)),
       policies_(names_of(layers), options_.rules, options_.first_iteration),
       needs_similarity_(policies_.need_similarity()),
       statistics_(parameters_of(layers), {.lags = {}, .sketch_size = options_.sketch_size}),
       signals_(signals_for(layers)) {}
 
 void PolicyRun::gradient_is_complete(std::size_t layer) {
-  statistics_.observe(layer, policies_.decisions()[layer].is_due);
+  if (needs_similarity_[layer]) statistics_.observe(layer, policies_.decisions()[layer].is_due);
 }
 
 void PolicyRun::backward_ends() {
@@ -109,6 +113,30 @@ DueOps& PolicyRun::ops_for(const std::vector<Decision>& decisions) {
   const std::shared_ptr<const Plan> shared(running, &running->plan);
   DueOps ops{.running = running, .scheduler = SyncScheduler(shared, profile), .treatments = treatments(plan)};
   return plans_.emplace(std::move(is_due), std::move(ops)).first->second;
+}
+
+PolicyState PolicyRun::state() const {
+  PolicyState state{.policies = policies_.state(), .statistics = {}, .signals = {}};
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    state.statistics.push_back(statistics_.state(layer));
+  if (has_signals_) state.signals = signals_.clone();
+  return state;
+}
+
+void PolicyRun::set_state(const PolicyState& state) {
+  const bool fits = state.statistics.size() == layers_.size() &&
+                    (!state.signals.defined() || state.signals.sizes() == signals_.sizes());
+  if (!fits) {
+    reject({.field = "state of policies",
+            .value = "that of " + std::to_string(state.statistics.size()) + " layers",
+            .allowed = "that of the model's " + std::to_string(layers_.size()) + " layers",
+            .remedy = "Load it into the model that it was saved with."});
+  }
+  policies_.set_state(state.policies);
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    statistics_.set_state(layer, state.statistics[layer]);
+  has_signals_ = state.signals.defined();
+  if (has_signals_) signals_.copy_(state.signals);
 }
 
 }  // namespace dreamddp

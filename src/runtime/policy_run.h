@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ namespace dreamddp {
 // Note [Signals are whole numbers]
 //
 // Ranks must decide identically, always. So what they decide from is summed as whole numbers, exactly, in any
-// order: a similarity is rounded to a multiple of 2^-30 and travels as that multiple in a float64, which holds
-// sums of a million of them. What is only shown to people (norms, divergence) is not rounded.
+// order: a similarity is rounded to a multiple of 2^-30 and travels as that multiple in a float64, which
+// holds sums of a million of them. What is only shown to people (norms, divergence) is not rounded.
 
 struct PolicyRunOptions {
   std::vector<PolicyRule> rules;
@@ -54,6 +55,13 @@ struct IterationDecisions {
   std::vector<double> gradient_norms;  ///< agreed in the iteration before: root of the mean square over ranks
 };
 
+/// What policies go on from, between two iterations.
+struct PolicyState {
+  std::string policies;  ///< LayerPolicies::state()
+  std::vector<GradientStatistics::LayerState> statistics;
+  at::Tensor signals;  ///< agreed, not yet looked at; undefined where there are none
+};
+
 /// Not thread-safe: the engine's mutex guards it.
 class PolicyRun {
  public:
@@ -62,9 +70,10 @@ class PolicyRun {
   PolicyRun(const std::vector<LayerParameters>& layers, Profile profile, Link link, PolicyRunOptions options);
 
   /// Decides about the iteration whose backward begins. The signals of the iteration before must have been
-  /// averaged where it has launched them.
+  /// averaged.
   /// @param is_averaged_out_of_turn whether all layers have been averaged since the last call
-  DueOps& begin_backward(std::int64_t iteration, bool is_averaged_out_of_turn);
+  /// @return valid until the next call
+  DueOps& begin_backward(bool is_averaged_out_of_turn);
   /// The gradient of a layer of the model is complete.
   void gradient_is_complete(std::size_t layer);
   /// Fills signals() for averaging.
@@ -75,17 +84,27 @@ class PolicyRun {
   /// What the cache of plans holds at most; others are made again.
   static constexpr std::size_t most_plans = 256;
 
+  /// Forgets all plans that it has made.
+  void forget_plans() { plans_.clear(); }
+  std::size_t num_plans() const { return plans_.size(); }
+
+  PolicyState state() const;
+  /// @throws std::invalid_argument
+  void set_state(const PolicyState& state);
+
   const std::deque<IterationDecisions>& recent() const { return recent_; }
   std::int64_t memory_bytes() const { return statistics_.memory_bytes(); }
 
  private:
   std::vector<LayerSignal> agreed_signals(IterationDecisions& shown) const;
+  DueOps& ops_for(const std::vector<Decision>& decisions);
 
   const std::vector<LayerParameters>& layers_;
   Profile profile_;
   Link link_;
   PolicyRunOptions options_;
   LayerPolicies policies_;
+  std::vector<std::size_t> profile_layer_;  // of each layer of the model
   std::vector<bool> needs_similarity_;
   GradientStatistics statistics_;
   at::Tensor signals_;

@@ -17,8 +17,9 @@ std::string name_layers(const Op& op, const Plan& plan) {
   return text;
 }
 
-/// For each of the model's layers, its index in the profile.
-std::vector<std::size_t> find_layers(const Profile& profile, const std::vector<LayerParameters>& layers) {
+}  // namespace
+
+std::vector<std::size_t> layers_in(const Profile& profile, const std::vector<LayerParameters>& layers) {
   std::unordered_map<std::string, std::size_t> index_of;
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     index_of.emplace(profile.layers[i].name, i);
@@ -37,33 +38,10 @@ std::vector<std::size_t> find_layers(const Profile& profile, const std::vector<L
   return found;
 }
 
-}  // namespace
-
-std::int64_t RunningPlan::iteration_of(std::int64_t sequence) const {
-  const auto num_ops = static_cast<std::int64_t>(plan.ops.size());
-  const std::size_t op = op_of(sequence);
-  const std::int64_t launches_of_periods =
-      sequence + static_cast<std::int64_t>(first_op) - static_cast<std::int64_t>(op);
-  return first_period_begin + launches_of_periods / num_ops * plan.period + plan.ops[op].launch.iteration;
-}
-
-std::size_t RunningPlan::op_of(std::int64_t sequence) const {
-  const auto num_ops = static_cast<std::int64_t>(plan.ops.size());
-  const std::int64_t op = (sequence + static_cast<std::int64_t>(first_op)) % num_ops;
-  return static_cast<std::size_t>(op < 0 ? op + num_ops : op);  // below 0: launched before the first one
-}
-
 std::int64_t RunningPlan::sequence_of(std::size_t op, std::int64_t iteration) const {
   const std::int64_t periods = (iteration - plan.ops[op].launch.iteration - first_period_begin) / plan.period;
   return periods * static_cast<std::int64_t>(plan.ops.size()) + static_cast<std::int64_t>(op) -
          static_cast<std::int64_t>(first_op);
-}
-
-std::string RunningPlan::describe(const Chunk& chunk) const {
-  const bool is_gradient = plan.ops[chunk.op].quantity == Quantity::gradients;
-  return (is_gradient ? "averaging the gradients of " : "averaging ") +
-         name_layers(plan.ops[chunk.op], plan) + " (op " + std::to_string(chunk.op) + " of the plan, step " +
-         std::to_string(iteration_of(chunk.sequence)) + ")";
 }
 
 std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Profile& profile,
@@ -72,7 +50,7 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
   validate(plan, profile);
   auto running = std::make_shared<RunningPlan>();
   running->plan = plan;
-  running->plan_layer = find_layers(profile, layers);
+  running->plan_layer = layers_in(profile, layers);
   std::vector<const LayerParameters*> parameters_of(profile.layers.size(), nullptr);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     parameters_of[running->plan_layer[i]] = &layers[i];
@@ -96,8 +74,11 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
       op.mode = op_mode(plan.ops[i], order);
       running->keeps_back |= op.mode != OpMode::in_place;
     }
+    const std::string names = name_layers(plan.ops[i], plan);
+    const std::string what = op.quantity == Quantity::gradients ? "the gradients of " + names : names;
+    running->labels.push_back("op " + std::to_string(i) + ": " + names);
+    running->doing.push_back("averaging " + what + " (op " + std::to_string(i) + " of the plan");
     running->ops.push_back(std::move(op));
-    running->labels.push_back("op " + std::to_string(i) + ": " + name_layers(plan.ops[i], plan));
   }
   const std::int64_t place = first_iteration % plan.period;
   running->first_period_begin = first_iteration - place;

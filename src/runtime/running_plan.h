@@ -24,18 +24,18 @@ struct RunningPlan {
   bool has_gradients = false;           ///< whether there are ops of gradients
   std::vector<std::int64_t> op_bytes;   ///< of each op
   std::vector<std::string> labels;      ///< of each op: "op 3: 'h.2' and 1 more"
-  std::size_t first_op = 0;             ///< the op that is launched first
+  std::vector<std::string>
+      doing;                 ///< of each op: "averaging 'h.2' and 1 more (op 3 of the plan"; the step follows
+  std::size_t first_op = 0;  ///< the op that is launched first
   std::int64_t first_period_begin = 0;  ///< the iteration at which that op's period begins
 
-  /// The iteration, counted from the start of training, in which the op with this sequence number is
-  /// launched.
-  std::int64_t iteration_of(std::int64_t sequence) const;
-  std::size_t op_of(std::int64_t sequence) const;
   /// The sequence number of the op that is launched in this iteration; below 0 before the first one.
   std::int64_t sequence_of(std::size_t op, std::int64_t iteration) const;
-  /// "averaging 'h.2' and 1 more (op 3 of the plan, step 17)"
-  std::string describe(const Chunk& chunk) const;
 };
+
+/// For each of the model's layers, its index in the profile.
+/// @throws std::invalid_argument where the profile lacks one
+std::vector<std::size_t> layers_in(const Profile& profile, const std::vector<LayerParameters>& layers);
 
 /// @throws std::invalid_argument where the plan is not valid for the profile or the profile lacks layers of
 ///   the model

@@ -96,40 +96,54 @@ TorchTransport::TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<
       options_(std::move(options)),
       reduces_on_device_(has_backend_of_its_own(*group_, options_.device)),
       slots_(options_.num_slots) {
-  const std::int64_t limit =
-      std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
-  for (TransportOp& op : ops) {
-    Op& added = ops_.emplace_back();
-    added.is_kept_back = op.mode != OpMode::in_place;
-    const ChunkKind kind = op.quantity == Quantity::gradients ? ChunkKind::gradients
-                           : op.mode == OpMode::carried       ? ChunkKind::differences
-                                                              : ChunkKind::values;
-    const ChunkKind statistics_kind = added.is_kept_back ? ChunkKind::differences : ChunkKind::values;
+  chunk_limit_ = std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
+  add_ops(std::move(ops));
+}
+
+std::size_t TorchTransport::add_ops(std::vector<TransportOp> ops) {
+  std::vector<std::shared_ptr<Op>> added;
+  for (TransportOp& given : ops) {
+    Op& op = *added.emplace_back(std::make_shared<Op>());
+    op.is_kept_back = given.mode != OpMode::in_place;
+    const ChunkKind kind = given.quantity == Quantity::gradients ? ChunkKind::gradients
+                           : given.mode == OpMode::carried       ? ChunkKind::differences
+                                                                 : ChunkKind::values;
+    const ChunkKind statistics_kind = op.is_kept_back ? ChunkKind::differences : ChunkKind::values;
     if (kind == statistics_kind) {
-      op.slices.insert(op.slices.end(), op.statistics.begin(), op.statistics.end());
-      op.statistics.clear();
+      given.slices.insert(given.slices.end(), given.statistics.begin(), given.statistics.end());
+      given.statistics.clear();
     }
-    added.add_chunks(kind, op.slices, limit);
-    added.add_chunks(statistics_kind, op.statistics, limit);
-    for (const ChunkSlices& chunk : added.chunks) {
-      host_slot_bytes_ = std::max(host_slot_bytes_, chunk.num_bytes());
-      if (!added.is_kept_back) slot_bytes_ = std::max(slot_bytes_, chunk.num_bytes());
+    op.add_chunks(kind, given.slices, chunk_limit_);
+    op.add_chunks(statistics_kind, given.statistics, chunk_limit_);
+    for (const ChunkSlices& chunk : op.chunks) {
+      host_slot_bytes_ = std::max(host_slot_bytes_.load(), chunk.num_bytes());
+      if (!op.is_kept_back) slot_bytes_ = std::max(slot_bytes_.load(), chunk.num_bytes());
     }
   }
+  const std::lock_guard lock(mutex_);
+  ops_.insert(ops_.end(), added.begin(), added.end());
+  return ops_.size() - added.size();
+}
+
+void TorchTransport::keep_first(std::size_t num_ops) {
+  const std::lock_guard lock(mutex_);
+  ops_.resize(std::min(num_ops, ops_.size()));
+}
+
+std::shared_ptr<TorchTransport::Op> TorchTransport::op_at(std::size_t index) const {
+  const std::lock_guard lock(mutex_);
+  return ops_.at(index);
 }
 
 TorchTransport::~TorchTransport() = default;
 
-std::size_t TorchTransport::num_chunks(std::size_t op) { return ops_.at(op).chunks.size(); }
+std::size_t TorchTransport::num_chunks(std::size_t op) { return op_at(op)->chunks.size(); }
 
-bool TorchTransport::is_kept_back(std::size_t op) { return ops_.at(op).is_kept_back; }
-
-const TorchTransport::ChunkSlices& TorchTransport::slices_of(const Chunk& chunk) const {
-  return ops_.at(chunk.op).chunks.at(chunk.index);
-}
+bool TorchTransport::is_kept_back(std::size_t op) { return op_at(op)->is_kept_back; }
 
 void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) {
-  Op& op = ops_.at(op_index);
+  const auto held = op_at(op_index);
+  Op& op = *held;
   const bool has_gradients = !op.chunks.empty() && op.chunks.front().kind == ChunkKind::gradients;
   if (has_gradients && !options_.device.is_cpu()) op.launched_on = current_stream(options_.device);
   if (!op.is_kept_back) return;
@@ -161,7 +175,8 @@ KeptMeans TorchTransport::copy_of_kept(std::int64_t sequence) {
 }
 
 void TorchTransport::adopt(std::int64_t sequence, KeptMeans copy) {
-  const Op& op = ops_.at(copy.op);
+  const auto held = op_at(copy.op);
+  const Op& op = *held;
   KeptMeans kept{.op = copy.op, .means = {}, .snapshots = std::vector<at::Tensor>(op.chunks.size())};
   std::size_t num_snapshots = 0;
   bool fits = op.is_kept_back && copy.means.size() == op.chunks.size();
@@ -188,11 +203,12 @@ void TorchTransport::adopt(std::int64_t sequence, KeptMeans copy) {
 }
 
 at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
-  const ChunkSlices& slices = slices_of(chunk);
+  const auto op = op_at(chunk.op);
+  const ChunkSlices& slices = op->chunks.at(chunk.index);
   if (slices.kind != ChunkKind::gradients) {  // see Note [Memory of two streams]
     for (const TensorSlice& slice : slices.slices) keep_for_current_stream(slice.tensor);
   }
-  if (is_kept_back(chunk.op)) {
+  if (op->is_kept_back) {
     const std::lock_guard lock(mutex_);
     at::Tensor& mean = kept_.at(chunk.sequence).means[chunk.index];
     if (!mean.defined()) mean = slices.packed_copy();
@@ -200,8 +216,8 @@ at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
     return mean;
   }
   const at::Device device = slices.slices.front().tensor.device();
-  if (!slot.bytes.defined() || slot.bytes.device() != device) {
-    slot.bytes = at::empty({slot_bytes_}, at::TensorOptions().dtype(at::kByte).device(device));
+  if (!slot.bytes.defined() || slot.bytes.device() != device || slot.bytes.numel() < slices.num_bytes()) {
+    slot.bytes = at::empty({slot_bytes_.load()}, at::TensorOptions().dtype(at::kByte).device(device));
   }
   at::Tensor values = slot.bytes.narrow(0, 0, slices.num_bytes()).view(slices.wire_type());
   slices.pack(values);
@@ -217,8 +233,10 @@ void TorchTransport::pack(const Chunk& chunk, std::size_t slot_index) {
   }
   slot.reduced = slot.values;
   if (slot.values.is_cpu() || reduces_on_device_) return;
-  if (!slot.host_bytes.defined()) {
-    slot.host_bytes = at::empty({host_slot_bytes_}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  if (!slot.host_bytes.defined() ||
+      slot.host_bytes.numel() < static_cast<std::int64_t>(slot.values.nbytes())) {
+    slot.host_bytes =
+        at::empty({host_slot_bytes_.load()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   }
   const auto num_bytes = static_cast<std::int64_t>(slot.values.nbytes());
   slot.reduced = slot.host_bytes.narrow(0, 0, num_bytes).view(slot.values.scalar_type());
@@ -282,11 +300,12 @@ void TorchTransport::unpack(const Chunk& chunk, std::size_t slot_index) {
   } else if (num_ranks > 1) {
     divide(slot.values, num_ranks);
   }
-  if (is_kept_back(chunk.op)) return;
-  const ChunkSlices& slices = slices_of(chunk);
+  const auto op = op_at(chunk.op);
+  if (op->is_kept_back) return;
+  const ChunkSlices& slices = op->chunks.at(chunk.index);
   if (slices.kind != ChunkKind::gradients) return dreamddp::unpack(slot.values, slices.slices);
   for (const at::Tensor& made : unpack_gradients(slot.values, slot.reduced, slices.slices)) {
-    const auto& training = ops_.at(chunk.op).launched_on;
+    const auto& training = op->launched_on;
     if (training) keep_for(*training, made);
   }
 }
@@ -300,7 +319,8 @@ void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
     if (number > sequence && other.op == op_index) later.push_back(&other);
   }
   lock.unlock();
-  const Op& op = ops_.at(op_index);
+  const auto held = op_at(op_index);
+  const Op& op = *held;
   for (std::size_t i = 0; i < op.chunks.size(); ++i) {
     keep_for_current_stream(kept.means[i]);
     if (op.chunks[i].kind == ChunkKind::values) {

@@ -7,6 +7,7 @@
 #include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -105,6 +106,12 @@ class TorchTransport : public LaneTransport {
   /// @throws std::invalid_argument where it was kept in other chunks
   void adopt(std::int64_t sequence, KeptMeans copy);
 
+  /// More ops, behind those that it has; while ops are under way, too.
+  /// @return the index of the first of them
+  std::size_t add_ops(std::vector<TransportOp> ops);
+  /// Forgets all ops but the first ones. None of those forgotten may be under way.
+  void keep_first(std::size_t num_ops);
+
  private:
   struct Slot {
     at::Tensor bytes;       // the staging buffer, allocated on first use
@@ -137,20 +144,21 @@ class TorchTransport : public LaneTransport {
     void add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
   };
 
-  const ChunkSlices& slices_of(const Chunk& chunk) const;
+  std::shared_ptr<Op> op_at(std::size_t index) const;
   /// Where the chunk is reduced, filled with its values.
   at::Tensor packed(const Chunk& chunk, Slot& slot);
   SyncError failure(const Chunk& chunk, std::chrono::steady_clock::time_point launched,
                     const std::string& error) const;
 
-  std::vector<Op> ops_;
+  std::vector<std::shared_ptr<Op>> ops_;  // guarded by mutex_; an op itself belongs to who executes it
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   TransportOptions options_;
   bool reduces_on_device_ = false;
-  std::int64_t slot_bytes_ = 0;
-  std::int64_t host_slot_bytes_ = 0;
+  std::int64_t chunk_limit_ = 0;  // in bytes
+  std::atomic<std::int64_t> slot_bytes_ = 0;
+  std::atomic<std::int64_t> host_slot_bytes_ = 0;
   std::vector<Slot> slots_;
-  std::mutex mutex_;                        // guards the map; its values belong to who executes the op
+  mutable std::mutex mutex_;                // guards the map; its values belong to who executes the op
   std::map<std::int64_t, KeptMeans> kept_;  // by sequence, from launch to write
 };
 

@@ -28,10 +28,20 @@ std::vector<std::pair<double, std::size_t>> in_order(const std::vector<double>& 
 void TrainingRecorder::set_plan(std::vector<std::string> layers, std::vector<std::string> ops) {
   layers_ = std::move(layers);
   begin_marks();
+  set_ops(std::move(ops));
+}
+
+void TrainingRecorder::set_ops(std::vector<std::string> ops) {
   const std::lock_guard lock(mutex_);
   op_begins_.assign(ops.size(), 0);
   num_open_ops_ = 0;
   ops_ = std::move(ops);
+}
+
+void TrainingRecorder::add_ops(const std::vector<std::string>& ops) {
+  const std::lock_guard lock(mutex_);
+  ops_.insert(ops_.end(), ops.begin(), ops.end());
+  op_begins_.resize(ops_.size(), 0);
 }
 
 void TrainingRecorder::layer_is_read(std::size_t layer) {

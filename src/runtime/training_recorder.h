@@ -41,6 +41,10 @@ class TrainingRecorder {
 
   /// Layers and ops of the plan that events and ops refer to from now on.
   void set_plan(std::vector<std::string> layers, std::vector<std::string> ops);
+  /// Ops alone. None may be under way.
+  void set_ops(std::vector<std::string> ops);
+  /// More ops, behind those that there are.
+  void add_ops(const std::vector<std::string>& ops);
 
   void layer_is_read(std::size_t layer);
   void forward_ends();
