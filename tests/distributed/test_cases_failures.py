@@ -24,7 +24,7 @@ from dreamddp.training.link_setup import joined
 from tests.distributed.emulated_ranks import emulated_ranks
 from tests.distributed.models import batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, forward_window_plan
-from tests.distributed.ranks import Vanished, run_ranks
+from tests.distributed.ranks import RanksFailed, Vanished, run_ranks
 
 LAYERS = ["0", "2", "4"]
 
@@ -243,6 +243,7 @@ def join_and_call(function: Callable[..., None], rank: int, world_size: int, fol
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
     dist.barrier()
+    torch.optim.SGD(mlp().parameters(), lr=0.1)  # what it imports takes seconds
     (Path(folder) / f"joined{rank}").touch()
     function(rank)
 
@@ -412,18 +413,26 @@ def test_e6_a_wrong_interface_name_is_told_with_its_variable() -> None:
         assert "Check GLOO_SOCKET_IFNAME, now 'no-such-interface'" in text
 
 
-def attach_without_peer(rank: int) -> str:
+def raise_while_building(rank: int) -> str:
     if rank == 1:
-        time.sleep(6)
-        return ""
+        raise KeyError("no such layer")
     model = mlp()
     return sync_error_of(lambda: DreamDDP(model, torch.optim.SGD(model.parameters(), lr=0.1), timeout=3))[0]
 
 
-def test_e3_a_peer_that_never_attaches_is_told() -> None:
-    text = run_ranks(attach_without_peer, 2, timeout=40)[0]
+def report_of_rank_0(rank: int, path: str) -> None:
+    Path(path).write_text(raise_while_building(rank))
+
+
+def test_e3_a_peer_that_raises_before_it_attaches_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    with pytest.raises(RanksFailed) as caught:
+        run_ranks(report_of_rank_0, 2, str(path), timeout=40)
+    assert list(caught.value.failures) == [1]
+    assert "no such layer" in caught.value.failures[1]
     assert re.match(
-        r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing", text
+        r"rank 0: creating DreamDDP's process group failed after \d\S* s, as a peer is missing",
+        path.read_text(),
     )
 
 
