@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, checkpoint, description, joining, log, model_state
+from dreamddp import _core, agreement, checkpoint, compute_threads, description, joining, log, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_range
@@ -25,6 +25,7 @@ from dreamddp.model_watch import check_unattached
 from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
 from dreamddp.sync_stats import SyncStats, means_of
+from dreamddp.waiting_reads import WaitingReads
 
 DEFAULT_PROFILE_ITERATIONS = 12
 MIN_TIMEOUT_SECONDS = 0.1
@@ -140,8 +141,13 @@ class DreamDDP:
                 options.description(),
             )
 
-        descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
-        agreement.require_equal(descriptions, "model or arguments")
+        answers = agreement.on_all_ranks(
+            lambda: (describe(), compute_threads.of_this_rank()), self._group, "attaching DreamDDP"
+        )
+        agreement.require_equal([description for description, _ in answers], "model or arguments")
+        if dist.get_rank(self._group) == 0:
+            for line in compute_threads.crowded_machines([threads for _, threads in answers]):
+                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
         model_state.broadcast([*model.parameters(), *model.buffers()], self._group)
         self._attach(first_iteration)
 
@@ -386,9 +392,21 @@ class DreamDDP:
 
         A forward of the model or of one of its modules waits by itself, and so do `state_dict()` and
         copying the model. Reading a tensor, as in `linear(x, model.head.weight)` outside the model's forward,
-        does not. Before parameters are written, call `finish()`.
+        does not: call this before, or see `waiting_reads()`. Before parameters are written, call `finish()`.
         """
         self._hooks.wait()
+
+    @contextmanager
+    def waiting_reads(self) -> Iterator[None]:
+        """Around code that reads parameters in ways of its own, or the whole loop, to find out whether it
+        does: every torch function that this thread calls on a parameter, or on a view of one, waits until no
+        average in flight changes that layer. Local.
+
+        It makes each call of a torch function some microseconds slower. It does not see inside
+        `loss.backward()`, compiled and scripted functions, nor memory that is shared with NumPy.
+        """
+        with WaitingReads(lambda: self._layers, lambda layer: self._hooks.wait_for(layer)):
+            yield
 
     def state_dict(self) -> dict[str, Any]:
         """What it takes, beside the states of model and optimizers, to go on exactly here: bit for bit the

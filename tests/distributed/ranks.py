@@ -8,8 +8,9 @@
     def test_sums() -> None:
         assert run_ranks(sums, 2, 10) == [10, 10]
 
-Processes are forked from a server that has imported what ranks need already, so they start in milliseconds. A rank
-that needs an environment of its own, or whose interpreter's exit is under test, gets a fresh interpreter.
+Processes are forked from a server that has imported what ranks need already, so they start in milliseconds. A
+rank that needs an environment of its own, or whose interpreter's exit is under test, gets a fresh
+interpreter.
 """
 
 from __future__ import annotations

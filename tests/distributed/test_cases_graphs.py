@@ -193,6 +193,32 @@ def test_gradients_that_are_zeroed_in_place_equal_the_reference() -> None:
     )
 
 
+def train_with_waiting_reads(rank: int, name: str, compiles: bool) -> State:
+    model, optimizer = build(name, rank)
+    sync = DreamDDP(model, optimizer, plan=PLANS["both windows"](layers_of(name)), timeout=20.0)
+    if compiles:
+        model.compile(backend="aot_eager")
+    with sync.waiting_reads():
+        for iteration in range(20):
+            compute_gradients(rank, model, iteration)
+            optimizer.step()
+            optimizer.zero_grad()
+    sync._engine.finish()
+    return {key: value.clone() for key, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["attention", "branching", "checkpointed, reentrant"])
+def test_b2_waiting_reads_change_no_value(name: str) -> None:
+    check(run_ranks(train_with_waiting_reads, 2, name, False), expected(name, "both windows"))
+
+
+def test_b2_waiting_reads_of_a_compiled_model() -> None:
+    states = run_ranks(train_with_waiting_reads, 2, "shared layer", True, timeout=120.0)
+    for state, wanted in zip(states, expected("shared layer", "both windows"), strict=True):
+        for key, value in state.items():
+            assert torch.allclose(value, wanted[key], rtol=0, atol=1e-6), key
+
+
 def checkpoint_the_model(rank: int) -> bool:
     """All of the model in one reentrant checkpoint: its forward cannot be told from an evaluation."""
     model, optimizer = build("shared layer", rank)
