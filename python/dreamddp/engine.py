@@ -371,20 +371,30 @@ class DreamDDP:
                 second moments), which is local to each rank otherwise; for a training that goes on.
 
         Raises:
-            ValueError: where ranks' optimizers keep different moments.
+            ValueError: where ranks' optimizers keep different moments, or another rank makes another call.
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         if self._hooks.model_has_changed:
             self._attach_again()
         self._engine.finish()
-        # Ranks that are still in their training would take what follows for an op of the plan.
-        self._engine.meet("finish()")
+        self._meet("finish(average_moments=True)" if average_moments else "finish()")
         if average_moments:
             average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
         self._engine.rest()
         log.finished(self.iteration, self._group)
+
+    def _meet(self, call: str) -> None:
+        """Returns when every rank is in the same call of this object. Collective.
+
+        Raises:
+            ValueError: on all ranks, where one has made another call.
+            SyncError: where a peer is missing.
+        """
+        # Ranks that are still in their training would take what follows for an op of the plan.
+        self._engine.meet(call)
+        agreement.require_same_call(agreement.gather(call, self._group, call))
 
     def wait(self) -> None:
         """Returns when no average that is in flight changes parameters any more: for code that reads them by
@@ -447,10 +457,11 @@ class DreamDDP:
         largest over the ranks.
 
         Raises:
+            ValueError: where another rank makes another call.
             SyncError: where a peer is missing.
         """
         self._engine.pending()
-        self._engine.meet("averaged_state_dict()")
+        self._meet("averaged_state_dict()")
         return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:

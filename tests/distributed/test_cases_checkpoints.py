@@ -13,7 +13,7 @@ from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
-from dreamddp import DreamDDP, Event, EventKind, Link, Op, Plan, Profile, Segment
+from dreamddp import DreamDDP, Event, EventKind, Link, Op, Plan, Profile, Segment, SyncError
 from tests.distributed.models import batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, early_window_plan
 from tests.distributed.ranks import run_ranks
@@ -207,6 +207,11 @@ def load_before_any_step(rank: int, folder: str) -> bool:
     sync.load_state_dict(saved["sync"])
     again = sync.state_dict()
     sync._engine.close()
+    moments = optimizer.state_dict()["state"]
+    assert moments.keys() == saved["optimizer"]["state"].keys() == set(range(6))
+    for index, wanted in saved["optimizer"]["state"].items():
+        assert moments[index].keys() == wanted.keys() == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(moments[index][name], value) for name, value in wanted.items())
     same = all(again[key] == value for key, value in saved["sync"].items() if key != "pending")
     return same and all(torch.equal(v, saved["model"][k]) for k, v in model.state_dict().items())
 
@@ -328,6 +333,14 @@ def test_d5_states_that_do_not_fit_are_refused(case: str, ranks: int, text: str,
         assert text in message
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_d5_states_of_four_ranks_are_refused_by_fewer(ranks: int, tmp_path: Path) -> None:
+    run_ranks(train, 4, Setup(plan="both-windows"), 0, 6, None, str(tmp_path))
+    for message in run_ranks(load_wrongly, ranks, str(tmp_path), "ranks"):
+        assert "of 4" in message
+        assert "load averaged_state_dict() into the model and give first_iteration=6" in message
+
+
 def save_inside_an_iteration(rank: int) -> str:
     model, optimizer = build(Setup(), 0)
     sync = attach(Setup(plan="both-windows"), model, optimizer)
@@ -343,7 +356,7 @@ def test_a_state_inside_an_iteration_is_refused() -> None:
     assert "Save behind optimizer.step()" in run_ranks(save_inside_an_iteration, 2)[0]
 
 
-def save_on_rank_0_only(rank: int) -> tuple[State, dict[str, Any] | None]:
+def save_on_rank_0_only(rank: int, path: str) -> tuple[State, dict[str, Any] | None]:
     model, optimizer = build(Setup(), 0)
     sync = attach(Setup(plan="held"), model, optimizer)
     state = None
@@ -353,14 +366,50 @@ def save_on_rank_0_only(rank: int) -> tuple[State, dict[str, Any] | None]:
         optimizer.zero_grad()
         if iteration == 1 and rank == 0:
             state = sync.state_dict()
+        if iteration == 2 and rank == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
     sync.finish()
     return model.state_dict(), state
 
 
-def test_a6_state_dict_on_one_rank_issues_no_collective() -> None:
-    (first, state), (second, _) = run_ranks(save_on_rank_0_only, 2)
+def test_a6_state_dict_on_one_rank_issues_no_collective(tmp_path: Path) -> None:
+    (first, state), (second, _) = run_ranks(save_on_rank_0_only, 2, str(tmp_path / "saved.pt"))
     assert state is not None and state["iteration"] == 2
     assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def average_on_rank_0_only(rank: int, other: str) -> str:
+    model, optimizer = build(Setup(), 0)
+    sync = attach(Setup(plan="both-windows"), model, optimizer, timeout=2.0)
+
+    def train(iterations: range) -> None:
+        for iteration in iterations:
+            loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train(range(5))
+    with pytest.raises((ValueError, SyncError)) as caught:
+        if rank == 0:
+            sync.averaged_state_dict()
+        elif other == "finish":
+            sync.finish()
+        else:
+            train(range(5, 10))
+    return f"{caught.typename}: {caught.value}"
+
+
+def test_a6_a_collective_on_one_rank_is_an_error() -> None:
+    wanted = (
+        "ValueError: ranks disagree: rank 0 calls averaged_state_dict(), rank 1 calls finish(). "
+        "Make the same calls, in the same order, on every rank."
+    )
+    assert run_ranks(average_on_rank_0_only, 2, "finish") == [wanted] * 2
+    text, other = run_ranks(average_on_rank_0_only, 2, "training", timeout=30)
+    assert text.startswith("SyncError: rank 0: averaged_state_dict() after step 4 failed after")
+    assert "rank 1" in text
+    assert other.startswith("SyncError: ")
+    assert "rank 0 has called averaged_state_dict() at step 4" in other
 
 
 def train_with_distributed_checkpoint(rank: int, folder: str, begin: int, end: int, save: bool) -> State:
