@@ -20,7 +20,7 @@ from tests.distributed.ranks import run_ranks
 
 State = dict[str, torch.Tensor]
 LAYERS = ["0", "2", "4"]
-LATENCY_SECONDS = 0.2  # of every chunk: whoever does not wait is sure to come too early
+LATENCY_SECONDS = 0.1  # of every chunk: whoever does not wait is sure to come too early
 
 
 def start(plan: Plan) -> tuple[nn.Module, torch.optim.Optimizer, DreamDDP]:
@@ -107,6 +107,7 @@ def save_while_in_flight(rank: int, folder: str) -> list[tuple[State, State]]:
             whole = {key: value.clone() for key, value in model.state_dict().items()}
             part = {f"4.{key}": value.clone() for key, value in model.get_submodule("4").state_dict().items()}
             assert all(torch.equal(whole[key], value) for key, value in part.items())
+            assert sync.state_dict()["iteration"] == sync.iteration == iteration + 1
             sync._engine.finish()
             states.append((whole, {key: value.clone() for key, value in model.state_dict().items()}))
         return states
