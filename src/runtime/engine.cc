@@ -192,6 +192,9 @@ bool Engine::forward_starts() {
   const Lock lock(mutex_);
   forward_in_no_sync_ = no_sync_;
   in_forward_ = true;
+  several_forwards_ = several_forwards_ || (awaits_backward_ && !is_accumulating());
+  awaits_backward_ = awaits_backward_ || !is_accumulating();
+  put_off_early_ = put_off_early_ || several_forwards_;
   backward_ = no_backward;
   recomputes_ = false;
   if (!scheduler_) {
@@ -203,7 +206,6 @@ bool Engine::forward_starts() {
     early_launched_ = false;
     carry_out(scheduler_->iteration_begins());
   }
-  put_off_.clear();
   return !pending_waits_.empty();
 }
 
@@ -264,6 +266,7 @@ void Engine::forward_finishes() {
 
 void Engine::begin_backward() {
   backward_is_final_ = !is_accumulating();
+  awaits_backward_ = false;
   if (backward_is_final_) {
     if (scheduler_ && backward_ended_) {
       throw std::runtime_error(
@@ -390,7 +393,7 @@ void Engine::step_ends() {
   if (backward_ended_) {
     backward_ended_ = false;
     early_launched_ = false;
-    put_off_early_ = backward_only_no_sync_;
+    put_off_early_ = backward_only_no_sync_ || several_forwards_;
   }
 }
 
