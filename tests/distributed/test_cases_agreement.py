@@ -60,7 +60,7 @@ def launched_ops(rank: int) -> list[PlannedRun]:
         torch.manual_seed(0)
         model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(12)))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        sync = DreamDDP(model, optimizer, **options)  # type: ignore[arg-type]
+        sync = DreamDDP(model, optimizer, **options)
         sync.record(100)
         for _ in range(20):
             model(torch.randn(4, 8)).sum().backward()
