@@ -134,7 +134,10 @@ def _shape(namespace: str, interface: str, bytes_per_second: float, latency_seco
     _run("tc", "-n", namespace, *place, "root", "handle", "1:", "tbf", *rate, *limit)
     if latency_seconds is not None:
         delay = ["delay", f"{round(latency_seconds * 1e6)}us"]
-        _run("tc", "-n", namespace, *place, "parent", "1:", "handle", "2:", "netem", *delay)
+        try:
+            _run("tc", "-n", namespace, *place, "parent", "1:", "handle", "2:", "netem", *delay)
+        except CannotSetUp as error:
+            raise CannotSetUp(f"a latency needs netem in the kernel; leave it at none ({error})") from error
 
 
 def _remove(prefix: str) -> None:

@@ -5,7 +5,6 @@ The packages of the others are optional. Each is used as its documentation says,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -160,7 +159,6 @@ def _torchft_loop(model: nn.Module, optimizer: torch.optim.Optimizer, manager: A
 @contextmanager
 def _torchft_manager(place: Place) -> Iterator[Any]:
     """A replica group of its own for each rank, and the lighthouse in the process of rank 0."""
-    os.environ.setdefault("RUST_LOG", "warn")
     from torchft.coordination import LighthouseServer
     from torchft.manager import Manager
     from torchft.process_group import ProcessGroupGloo

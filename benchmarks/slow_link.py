@@ -217,6 +217,7 @@ def train(context: RankContext, job: Job) -> None:
         "MASTER_PORT": str(MASTER_PORT),
         "GLOO_SOCKET_IFNAME": INTERFACE,
         "OMP_NUM_THREADS": "1",
+        "RUST_LOG": "warn",  # torchft's; else each average is several lines
     }
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_SECONDS))
