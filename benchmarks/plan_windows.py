@@ -78,8 +78,8 @@ class Windows:
         spans = [span for span in self.compute if span.kind is kind and span.iteration == iteration]
         if event.kind is EventKind.after_step:
             return spans[-1].end_seconds
-        named = [span for span in spans if span.name == layer] or [span for span in spans if span.name]
-        return named[-1].end_seconds
+        named = [span for span in spans if span.name == layer]
+        return named[0].end_seconds if named else [span for span in spans if span.name][-1].end_seconds
 
     def _deadline_seconds(self, event: Event, iteration: int) -> float:
         """When compute went on with the event: after its wait, where it had one."""
