@@ -176,6 +176,7 @@ def row_of(job: Job, results: list[Message]) -> dict[str, Any]:
         "iteration_mean_seconds": times.mean_seconds,
         "bytes_per_iteration": statistics.fmean(result["bytes_per_iteration"] for result in results),
         "model_bytes": results[0]["model_bytes"],
+        "step_seconds": [round(step["seconds"], 6) for step in steps[job.counted.start :]],
         "first_loss": steps[0]["loss"],
         "loss_at_equal_steps": smoothed_loss(steps, steps[-1]["elapsed_seconds"]),
         "rank_spread": results[0]["rank_spread"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ COLUMNS = (
     Column("mean", "iteration_mean_seconds", format_seconds),
     Column("predicted", "predicted_seconds", format_seconds),
     Column("link", "link_seconds", format_seconds),
-    Column("over max(compute, link)", "over_limit", "{:.3f}".format),
+    Column("over limit", "over_limit", "{:.3f}".format),
     Column("over DDP", "over_ddp", "{:.3f}".format),
     Column("sent", "bytes_per_iteration", format_num_bytes),
     Column("loss", "loss_at_equal_steps", "{:.3f}".format),
@@ -43,9 +44,9 @@ def print_table(result: Mapping[str, Any]) -> None:
     link = result["measured_link"]
     if link:
         rate = format_bytes_per_second(link["bandwidth_bytes_per_second"])
-        table.caption = f"link as measured: {rate}, {format_seconds(link['latency_seconds'])} an all-reduce"
-    console = Console()
-    console.print(table, width=console.width if console.is_terminal else 120, crop=False)
+        latency = format_seconds(link["latency_seconds"])
+        table.caption = f"limit: max(compute, link). The link as measured: {rate}, {latency} an all-reduce"
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def draw(path: Path) -> None:
