@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.result_file import FOLDER
 from dreamddp._core import format_bytes_per_second, format_num_bytes, format_seconds
-from dreamddp.plotting.palette import LIMIT_COLOUR, SPAN_COLOURS, apply_style
+from dreamddp.plotting.palette import LIMIT_COLOUR, PLANNER_COLOURS, SPAN_COLOURS, apply_style
 from dreamddp.report_text import Column
 
 COLUMNS = (
@@ -62,15 +62,18 @@ def draw(path: Path) -> None:
         rows = [row for row in result["rows"] if "iteration_seconds" in row]
         names = [row["title"] for row in rows]
         milliseconds = [row["iteration_seconds"] * 1e3 for row in rows]
-        colours = [SPAN_COLOURS["backward" if "DreamDDP" in name else "forward"] for name in names]
+        colours = [
+            SPAN_COLOURS["backward"] if "DreamDDP" in name else PLANNER_COLOURS["ssgd"] for name in names
+        ]
         figure.add_bar(
             orientation="h",
             x=milliseconds,
             y=names,
             marker={"color": colours},
             text=[f"{value:.0f} ms" for value in milliseconds],
-            textposition="outside",
-            cliponaxis=False,
+            textposition="inside",
+            insidetextanchor="start",
+            insidetextfont={"color": "white"},
             showlegend=False,
             row=1,
             col=number,
