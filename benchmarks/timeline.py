@@ -8,10 +8,10 @@ the plan, begins before its launch event, or is written after its deadline event
 
 Iteration times are compared with two simulations of the same plan, both with the slowest rank in each layer:
 the prediction, with the layer times that the plan was made for, medians measured moments earlier, against the
-median of whole periods; and, as the speed of a machine changes, the simulation with the mean layer times of the
-very iterations that are compared, against their mean. What ranks wait for each other's slower moments is in
-neither; `imbalance_seconds` says how much the slowest rank of each iteration (of each period, where some
-iterations average nothing) computes longer than the rank that is slowest in the mean.
+median of whole periods; and, as a machine's speed changes, the simulation with the mean layer times of the very
+iterations that are compared, against their mean. What ranks wait for each other's slower moments is in neither;
+`imbalance_seconds` says how much the slowest rank of each iteration (of each period, where some iterations
+average nothing) computes longer than the rank that is slowest in the mean.
 """
 
 from __future__ import annotations
