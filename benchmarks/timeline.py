@@ -6,12 +6,12 @@ For each planner: a model is measured, a plan is made and carried out, and the t
 compared with the simulated one. Exit code 1, naming each violation, where an op does not come in the order of
 the plan, begins before its launch event, or is written after its deadline event has begun.
 
-Iteration times are compared with two simulations of the same plan, both with the slowest rank in each layer:
-the prediction, with the layer times that the plan was made for, medians measured moments earlier, against the
-median of whole periods; and, as a machine's speed changes, the simulation with the mean layer times of the very
-iterations that are compared, against their mean. What ranks wait for each other's slower moments is in neither;
-`imbalance_seconds` says how much the slowest rank of each iteration (of each period, where some iterations
-average nothing) computes longer than the rank that is slowest in the mean.
+Iteration times are compared with two simulations of the same plan, both with the slowest rank in each
+layer: the prediction, with the layer times that the plan was made for, medians measured moments earlier,
+against the median of whole periods; and, as a machine's speed changes, the simulation with the mean layer
+times of the very iterations that are compared, against their mean. What ranks wait for each other's slower
+moments is in neither; `imbalance_seconds` says how much the slowest rank of each iteration (of each period,
+where some iterations average nothing) computes longer than the rank that is slowest in the mean.
 """
 
 from __future__ import annotations
