@@ -46,6 +46,10 @@ def print_table(result: Mapping[str, Any]) -> None:
         rate = format_bytes_per_second(link["bandwidth_bytes_per_second"])
         latency = format_seconds(link["latency_seconds"])
         table.caption = f"limit: max(compute, link). The link as measured: {rate}, {latency} an all-reduce"
+    if "drift" in result:
+        table.caption = (
+            f"{table.caption or ''}\n{result['rows'][0]['title']} at the end: ×{result['drift']:.2f}"
+        )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 

@@ -73,6 +73,8 @@ def main() -> int:
     parser.add_argument("--bandwidth", default="100Mbit/s")
     parser.add_argument("--latency", default="1ms")
     options = parser.parse_args()
+    if options.periods < 3:
+        parser.error(f"--periods: got {options.periods}; expected at least 3")
     job = Job(
         planners=tuple(options.planners.split(",")),
         period=options.period,
