@@ -154,7 +154,8 @@ class Run:
     def carry_out(self, plan: Plan, profile: Profile, link: Link) -> None:
         """Trains, with a timeline of the periods that count and of one iteration more."""
         warmup = -(-WARMUP_STEPS // plan.period) * plan.period
-        self.iterations = range(warmup, warmup + self.job.periods * plan.period)
+        # Plans of gradients have a period of 1; they are compared for as many iterations.
+        self.iterations = range(warmup, warmup + self.job.periods * self.job.period)
         assert self.iterations == warm_steps(self.iterations.stop, plan.period)
         self._watch_forward_ends(plan)
         self.sync = DreamDDP(self.model, self.optimizer, plan=plan, profile=profile, link=link)
