@@ -57,7 +57,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
       options_(std::move(options)),
       device_(make_device_stream(device_of(layers_))),
       board_(make_board(*group_, options_)),
-      recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
+      recorder_(std::make_shared<TrainingRecorder>(group_->getRank(), device_)) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
   }
