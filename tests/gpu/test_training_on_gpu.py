@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import timedelta
 
 import pytest
@@ -119,12 +120,17 @@ def test_carried_averages_that_overlap_equal_the_reference() -> None:
 def train_alone(rank: int, plan_text: str | None, backend: str) -> State:
     """With a plan where there is one, else without DreamDDP."""
     if plan_text is not None:
-        dist.init_process_group(
-            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=60)
-        )
-        state = train(rank, "mlp", plan_text)
-        dist.destroy_process_group()
-        return state
+        with tempfile.TemporaryDirectory() as folder:
+            dist.init_process_group(
+                backend,
+                init_method=f"file://{folder}/store",
+                rank=0,
+                world_size=1,
+                timeout=timedelta(seconds=60),
+            )
+            state = train(rank, "mlp", plan_text)
+            dist.destroy_process_group()
+            return state
     model, optimizer = build_on(DEVICE, "mlp")
     for batch in batches_on(DEVICE, "mlp", rank):
         iterate("mlp", model, optimizer, batch)
