@@ -267,7 +267,7 @@ void TorchTransport::wait(const Chunk& chunk, std::size_t slot_index) {
   const auto work = std::exchange(slot.work, nullptr);
   try {
     // With a timeout, NCCL would block the thread until the reduction has ended.
-    reduces_on_device_ ? work->wait() : work->wait(options_.timeout);
+    work->wait(reduces_on_device_ ? kNoTimeout : options_.timeout);
   } catch (const std::exception& error) {
     throw failure(chunk, slot.launched, error.what());
   }
