@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "runtime/lateness.h"
+#include "runtime/torch_device_stream.h"
 #include "runtime/torch_transport.h"
 
 namespace dreamddp {
@@ -23,6 +24,10 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
     parameters.insert(parameters.end(), layer.parameters.begin(), layer.parameters.end());
   }
   return parameters;
+}
+
+c10::Device device_of(const std::vector<LayerParameters>& layers) {
+  return layers.empty() ? c10::Device(c10::kCPU) : layers.front().parameters.front().device();
 }
 
 /// Longer than any pause: Gloo closes a connection for good when a reduction on it times out, so it is the
@@ -50,8 +55,9 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
     : layers_(std::move(layers)),
       group_(std::move(group)),
       options_(std::move(options)),
+      device_(make_device_stream(device_of(layers_))),
       board_(make_board(*group_, options_)),
-      recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
+      recorder_(std::make_shared<TrainingRecorder>(group_->getRank(), device_)) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
   }
@@ -108,12 +114,14 @@ std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
                               .timeout = options_.timeout};
   options.timeout = options_.timeout;
   options.num_slots = options_.num_slots;
+  options.device = device_;
   report_to_board(options, board_);
   options.is_late = [report](const Lateness& late) { return report.of(late); };
   TransportOptions transport{
       .staging_bytes = options_.staging_bytes,
       .num_slots = options_.num_slots,
       .timeout = reduction_timeout,
+      .device = device_of(layers_),
       .describe_failure = [report](const auto&... failure) { return report.of_failure(failure...); }};
   return std::make_unique<Lane>(
       std::make_unique<TorchTransport>(std::move(ops), group_, std::move(transport)), std::move(options));

@@ -17,6 +17,7 @@
 #include "dreamddp/plan.h"
 #include "dreamddp/profile.h"
 #include "dreamddp/sync_scheduler.h"
+#include "runtime/device_stream.h"
 #include "runtime/gradient_hooks.h"
 #include "runtime/lane.h"
 #include "runtime/profiler_spans.h"
@@ -54,11 +55,13 @@ struct PendingOp {
 ///
 /// Thread safety: events come from the training thread and, during a backward, from autograd's threads;
 /// a mutex serialises them. Methods that return bool never block: they say whether the caller must call
-/// wait() before it goes on, which blocks until the lane has caught up (release the GIL there). An error of
-/// the lane is thrown by the next event or wait as SyncError.
+/// wait() before it goes on, which blocks until the lane has caught up (release the GIL there). On a GPU the
+/// events of a thread speak of the work that its current stream has been given. An error of the lane is
+/// thrown by the next event or wait as SyncError.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// @param layers the model's trainable parameters; the engine hooks their gradients in attach()
+  /// @param layers the model's trainable parameters, all on one device; the engine hooks their gradients in
+  /// attach()
   /// @param group of the engine alone: no other collective may run on it while a plan is carried out
   Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::ProcessGroup> group,
          EngineOptions options);
@@ -181,6 +184,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::vector<LayerParameters> layers_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
   const EngineOptions options_;
+  const std::shared_ptr<DeviceStream> device_;  // of the parameters; null on a CPU
   std::vector<std::size_t> layer_of_parameter_;
 
   mutable std::mutex mutex_;

@@ -56,16 +56,19 @@ void pack_gradients(const std::vector<TensorSlice>& slices, const at::Tensor& bu
   }
 }
 
-void unpack_gradients(const at::Tensor& buffer, const std::vector<TensorSlice>& slices) {
+std::vector<at::Tensor> unpack_gradients(const at::Tensor& buffer, const at::Tensor& counts,
+                                         const std::vector<TensorSlice>& slices) {
   const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> made;
   std::int64_t offset = 0;
   std::int64_t flag = num_values(slices);
   for (const TensorSlice& slice : slices) {
     at::Tensor& gradient = slice.tensor.mutable_grad();
     const at::Tensor place = buffer.narrow(0, offset, slice.num_elements());
-    // What another rank has is looked up only where it is missing here: on a GPU, that waits for it.
-    if (!gradient.defined() && buffer[flag].item<double>() > 0) {
+    // What another rank has is looked up only where it is missing here: on a GPU, that may wait for it.
+    if (!gradient.defined() && counts[flag].item<double>() > 0) {
       gradient = empty_like_parameter(slice.tensor).zero_();
+      made.push_back(gradient);
     }
     if (gradient.defined()) {
       const at::Tensor target = laid_out(gradient, slice.tensor);
@@ -75,6 +78,7 @@ void unpack_gradients(const at::Tensor& buffer, const std::vector<TensorSlice>& 
     ++flag;
     offset += slice.num_elements();
   }
+  return made;
 }
 
 }  // namespace dreamddp

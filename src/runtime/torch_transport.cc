@@ -10,6 +10,7 @@
 
 #include "dreamddp/error.h"
 #include "runtime/gradient_slices.h"
+#include "runtime/torch_device_stream.h"
 
 namespace dreamddp {
 namespace {
@@ -23,6 +24,28 @@ std::string reason(const std::string& text) {
   line = line.substr(0, line.find(". This "));
   const auto place_end = line.find("] ");
   return line.starts_with("[/") && place_end != std::string::npos ? line.substr(place_end + 2) : line;
+}
+
+/// Whether the group reduces values on the device by itself. A backend that takes host memory, too, such as
+/// Gloo, would copy them to the host and back.
+bool has_backend_of_its_own(c10d::ProcessGroup& group, c10::Device device) {
+  if (device.is_cpu()) return false;
+  bool has_for_device = false;
+  bool has_for_host = false;
+  for (const c10::Device& supported : group.getDeviceTypes()) {
+    has_for_device = has_for_device || supported.type() == device.type();
+    has_for_host = has_for_host || supported.is_cpu();
+  }
+  return has_for_device && !(has_for_host && group.getBackend(device.type()) == group.getBackend(c10::kCPU));
+}
+
+/// On a CPU a number divides exactly. Devices multiply by its reciprocal, so there it is a tensor.
+void divide(const at::Tensor& values, int divisor) {
+  if (values.is_cpu()) {
+    values.div_(divisor);
+  } else {
+    values.div_(at::scalar_tensor(divisor, values.options()));
+  }
 }
 
 }  // namespace
@@ -69,7 +92,10 @@ void TorchTransport::Op::add_chunks(ChunkKind kind, const std::vector<TensorSlic
 
 TorchTransport::TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<c10d::ProcessGroup> group,
                                TransportOptions options)
-    : group_(std::move(group)), options_(std::move(options)), slots_(options_.num_slots) {
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      reduces_on_device_(has_backend_of_its_own(*group_, options_.device)),
+      slots_(options_.num_slots) {
   const std::int64_t limit =
       std::max<std::int64_t>(options_.staging_bytes / static_cast<std::int64_t>(slots_.size()), 1);
   for (TransportOp& op : ops) {
@@ -85,8 +111,10 @@ TorchTransport::TorchTransport(std::vector<TransportOp> ops, c10::intrusive_ptr<
     }
     added.add_chunks(kind, op.slices, limit);
     added.add_chunks(statistics_kind, op.statistics, limit);
-    if (added.is_kept_back) continue;
-    for (const ChunkSlices& chunk : added.chunks) slot_bytes_ = std::max(slot_bytes_, chunk.num_bytes());
+    for (const ChunkSlices& chunk : added.chunks) {
+      host_slot_bytes_ = std::max(host_slot_bytes_, chunk.num_bytes());
+      if (!added.is_kept_back) slot_bytes_ = std::max(slot_bytes_, chunk.num_bytes());
+    }
   }
 }
 
@@ -101,7 +129,9 @@ const TorchTransport::ChunkSlices& TorchTransport::slices_of(const Chunk& chunk)
 }
 
 void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) {
-  const Op& op = ops_.at(op_index);
+  Op& op = ops_.at(op_index);
+  const bool has_gradients = !op.chunks.empty() && op.chunks.front().kind == ChunkKind::gradients;
+  if (has_gradients && !options_.device.is_cpu()) op.launched_on = current_stream(options_.device);
   if (!op.is_kept_back) return;
   const std::size_t num_chunks = op.chunks.size();
   KeptMeans kept{.op = op_index,
@@ -120,7 +150,10 @@ KeptMeans TorchTransport::copy_of_kept(std::int64_t sequence) {
   const std::lock_guard lock(mutex_);
   const KeptMeans& kept = kept_.at(sequence);
   KeptMeans copy{.op = kept.op, .means = {}, .snapshots = {}};
-  for (const at::Tensor& mean : kept.means) copy.means.push_back(mean.clone());
+  for (const at::Tensor& mean : kept.means) {
+    keep_for_current_stream(mean);
+    copy.means.push_back(mean.clone());
+  }
   for (const at::Tensor& snapshot : kept.snapshots) {
     if (snapshot.defined()) copy.snapshots.push_back(snapshot.clone());
   }
@@ -156,10 +189,14 @@ void TorchTransport::adopt(std::int64_t sequence, KeptMeans copy) {
 
 at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
   const ChunkSlices& slices = slices_of(chunk);
+  if (slices.kind != ChunkKind::gradients) {  // see Note [Memory of two streams]
+    for (const TensorSlice& slice : slices.slices) keep_for_current_stream(slice.tensor);
+  }
   if (is_kept_back(chunk.op)) {
     const std::lock_guard lock(mutex_);
     at::Tensor& mean = kept_.at(chunk.sequence).means[chunk.index];
     if (!mean.defined()) mean = slices.packed_copy();
+    keep_for_current_stream(mean);
     return mean;
   }
   const at::Device device = slices.slices.front().tensor.device();
@@ -171,14 +208,26 @@ at::Tensor TorchTransport::packed(const Chunk& chunk, Slot& slot) {
   return values;
 }
 
-void TorchTransport::pack_and_reduce(const Chunk& chunk, std::size_t slot_index) {
+void TorchTransport::pack(const Chunk& chunk, std::size_t slot_index) {
   const at::NoGradGuard no_grad;
   Slot& slot = slots_.at(slot_index);
   slot.values = packed(chunk, slot);
   if (slot.values.scalar_type() == at::kHalf) {
     slot.values.mul_(1 / scale_of(group_->getSize()));
   }
-  std::vector<at::Tensor> tensors{slot.values};
+  slot.reduced = slot.values;
+  if (slot.values.is_cpu() || reduces_on_device_) return;
+  if (!slot.host_bytes.defined()) {
+    slot.host_bytes = at::empty({host_slot_bytes_}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  }
+  const auto num_bytes = static_cast<std::int64_t>(slot.values.nbytes());
+  slot.reduced = slot.host_bytes.narrow(0, 0, num_bytes).view(slot.values.scalar_type());
+  slot.reduced.copy_(slot.values, /*non_blocking=*/true);
+}
+
+void TorchTransport::reduce(const Chunk& /*chunk*/, std::size_t slot_index) {
+  Slot& slot = slots_.at(slot_index);
+  std::vector<at::Tensor> tensors{slot.reduced};
   c10d::AllreduceOptions reduction;
   reduction.reduceOp = c10d::ReduceOp::SUM;
   reduction.timeout = options_.timeout;
@@ -187,19 +236,40 @@ void TorchTransport::pack_and_reduce(const Chunk& chunk, std::size_t slot_index)
 }
 
 void TorchTransport::when_reduced(std::size_t slot, const std::function<void()>& notify) {
-  const auto future = slots_.at(slot).work->getFuture();
+  const auto future = reduces_on_device_ ? nullptr : slots_.at(slot).work->getFuture();
   if (!future) return notify();
   future->addCallback([notify](auto& /*future*/) { notify(); });
+}
+
+std::function<bool()> TorchTransport::watch(const Chunk& chunk, std::size_t slot_index) {
+  const Slot& slot = slots_.at(slot_index);
+  return [this, chunk, work = slot.work, launched = slot.launched] {
+    if (!work->isCompleted()) return false;
+    if (const std::exception_ptr failed = work->exception()) {
+      try {
+        std::rethrow_exception(failed);
+      } catch (const std::exception& error) {
+        throw failure(chunk, launched, error.what());
+      }
+    }
+    return true;
+  };
+}
+
+SyncError TorchTransport::failure(const Chunk& chunk, std::chrono::steady_clock::time_point launched,
+                                  const std::string& error) const {
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - launched;
+  return SyncError(options_.describe_failure(chunk, elapsed, reason(error)));
 }
 
 void TorchTransport::wait(const Chunk& chunk, std::size_t slot_index) {
   Slot& slot = slots_.at(slot_index);
   const auto work = std::exchange(slot.work, nullptr);
   try {
-    work->wait(options_.timeout);
+    // With a timeout, NCCL would block the thread until the reduction has ended.
+    work->wait(reduces_on_device_ ? kNoTimeout : options_.timeout);
   } catch (const std::exception& error) {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - slot.launched;
-    throw SyncError(options_.describe_failure(chunk, elapsed, reason(error.what())));
+    throw failure(chunk, slot.launched, error.what());
   }
 }
 
@@ -207,17 +277,18 @@ void TorchTransport::unpack(const Chunk& chunk, std::size_t slot_index) {
   const at::NoGradGuard no_grad;
   const Slot& slot = slots_.at(slot_index);
   const int num_ranks = group_->getSize();
+  if (!slot.reduced.is_same(slot.values)) slot.values.copy_(slot.reduced, /*non_blocking=*/true);
   if (slot.values.scalar_type() == at::kHalf) {
     slot.values.mul_(scale_of(num_ranks) / num_ranks);
   } else if (num_ranks > 1) {
-    slot.values.div_(num_ranks);
+    divide(slot.values, num_ranks);
   }
   if (is_kept_back(chunk.op)) return;
   const ChunkSlices& slices = slices_of(chunk);
-  if (slices.kind == ChunkKind::gradients) {
-    unpack_gradients(slot.values, slices.slices);
-  } else {
-    dreamddp::unpack(slot.values, slices.slices);
+  if (slices.kind != ChunkKind::gradients) return dreamddp::unpack(slot.values, slices.slices);
+  for (const at::Tensor& made : unpack_gradients(slot.values, slot.reduced, slices.slices)) {
+    const auto& training = ops_.at(chunk.op).launched_on;
+    if (training) keep_for(*training, made);
   }
 }
 
@@ -232,14 +303,18 @@ void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
   lock.unlock();
   const Op& op = ops_.at(op_index);
   for (std::size_t i = 0; i < op.chunks.size(); ++i) {
+    keep_for_current_stream(kept.means[i]);
     if (op.chunks[i].kind == ChunkKind::values) {
       dreamddp::unpack(kept.means[i], op.chunks[i].slices);
       continue;
     }
+    keep_for_current_stream(kept.snapshots[i]);
     const at::Tensor difference = kept.means[i] - kept.snapshots[i];
     add(difference, op.chunks[i].slices);
     for (KeptMeans* other : later) other->snapshots[i].add_(difference);
   }
 }
+
+void TorchTransport::abort() { group_->getBackend(options_.device.type())->abort(); }
 
 }  // namespace dreamddp

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
@@ -10,9 +12,11 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dreamddp/error.h"
 #include "runtime/lane.h"
 #include "runtime/tensor_slices.h"
 
@@ -27,6 +31,7 @@ struct TransportOptions {
   std::int64_t staging_bytes = 0;  ///< of all slots together
   std::size_t num_slots = 2;
   std::chrono::milliseconds timeout{0};  ///< of one chunk's reduction
+  c10::Device device = c10::kCPU;        ///< that the parameters are on
   /// The text of the SyncError for a chunk whose reduction has failed after so long, with this error.
   std::function<std::string(const Chunk&, std::chrono::duration<double> elapsed, const std::string& error)>
       describe_failure;
@@ -63,6 +68,16 @@ struct KeptMeans {
 /// The forward writes them, so in a window that spans one their mean must not be assigned: held ops carry
 /// them as a difference, like carried ones. In every other window no forward runs.
 ///
+/// Note [Memory of two streams]
+///
+/// Memory that is allocated for one stream's work may be used again in the order of that stream only. So
+/// whatever the lane's stream and a training stream both work on is kept for the one that did not allocate
+/// it: parameters for the lane's, means for the one that writes them, gradients that the lane makes for the
+/// training's. Gradients that training has made are safe: backward() ends with a wait for their ops.
+///
+/// Values of a device are reduced in host memory, which is pinned, where the group has no backend that works
+/// on the device by itself.
+///
 /// Thread safety: as LaneTransport says.
 class TorchTransport : public LaneTransport {
  public:
@@ -73,11 +88,15 @@ class TorchTransport : public LaneTransport {
   std::size_t num_chunks(std::size_t op) override;
   bool is_kept_back(std::size_t op) override;
   void take_snapshot(std::int64_t sequence, std::size_t op) override;
-  void pack_and_reduce(const Chunk& chunk, std::size_t slot) override;
+  bool reduces_on_device() override { return reduces_on_device_; }
+  void pack(const Chunk& chunk, std::size_t slot) override;
+  void reduce(const Chunk& chunk, std::size_t slot) override;
   void when_reduced(std::size_t slot, const std::function<void()>& notify) override;
+  std::function<bool()> watch(const Chunk& chunk, std::size_t slot) override;
   void wait(const Chunk& chunk, std::size_t slot) override;
   void unpack(const Chunk& chunk, std::size_t slot) override;
   void write(std::int64_t sequence, std::size_t op) override;
+  void abort() override;
 
   /// What an op that is kept back is going to write: a copy, with the snapshots of chunks of differences
   /// only. Its means must be there, and not released.
@@ -88,8 +107,10 @@ class TorchTransport : public LaneTransport {
 
  private:
   struct Slot {
-    at::Tensor bytes;   // the staging buffer, allocated on first use
-    at::Tensor values;  // what is reduced: a part of the buffer, or the memory of a kept chunk
+    at::Tensor bytes;       // the staging buffer, allocated on first use
+    at::Tensor values;      // a part of the buffer, or the memory of a kept chunk
+    at::Tensor host_bytes;  // where values of a device are reduced, if not there; allocated on first use
+    at::Tensor reduced;     // what is reduced: the values, or a part of host_bytes
     c10::intrusive_ptr<c10d::Work> work;
     std::chrono::steady_clock::time_point launched;
   };
@@ -111,6 +132,7 @@ class TorchTransport : public LaneTransport {
   struct Op {
     bool is_kept_back = false;
     std::vector<ChunkSlices> chunks;
+    std::optional<c10::Stream> launched_on;  // of gradients on a device
 
     void add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
   };
@@ -118,11 +140,15 @@ class TorchTransport : public LaneTransport {
   const ChunkSlices& slices_of(const Chunk& chunk) const;
   /// Where the chunk is reduced, filled with its values.
   at::Tensor packed(const Chunk& chunk, Slot& slot);
+  SyncError failure(const Chunk& chunk, std::chrono::steady_clock::time_point launched,
+                    const std::string& error) const;
 
   std::vector<Op> ops_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   TransportOptions options_;
+  bool reduces_on_device_ = false;
   std::int64_t slot_bytes_ = 0;
+  std::int64_t host_slot_bytes_ = 0;
   std::vector<Slot> slots_;
   std::mutex mutex_;                        // guards the map; its values belong to who executes the op
   std::map<std::int64_t, KeptMeans> kept_;  // by sequence, from launch to write

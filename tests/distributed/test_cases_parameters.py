@@ -258,3 +258,13 @@ def plan_with_a_large_ring(rank: int) -> bool:
 
 def test_a_large_ring_is_not_memory_for_held_averages() -> None:
     assert run_ranks(plan_with_a_large_ring, 1) == [True]
+
+
+def test_parameters_on_several_devices_are_refused() -> None:
+    """`meta` stands for a GPU."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(ValueError, match=r"cpu \(first '0.weight'\), meta \(first '1.weight'\)") as raised:
+        find_layers(model)
+    assert "Move the model to one device" in str(raised.value)
+    model[1].requires_grad_(False)
+    assert [layer.name for layer in find_layers(model)] == ["0"]

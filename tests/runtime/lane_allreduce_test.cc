@@ -67,11 +67,11 @@ class SharedMemoryTransport final : public LaneTransport {
   std::size_t num_chunks(std::size_t op) override {
     return (parameters_[op].size() + chunk_size - 1) / chunk_size;
   }
-  void pack_and_reduce(const Chunk& chunk, std::size_t slot) override {
+  void pack(const Chunk& chunk, std::size_t slot) override {
     const auto [begin, end] = range(chunk);
     staging_[slot].assign(begin, end);
-    sums_.add(chunk, staging_[slot]);
   }
+  void reduce(const Chunk& chunk, std::size_t slot) override { sums_.add(chunk, staging_[slot]); }
   void wait(const Chunk& chunk, std::size_t slot) override { staging_[slot] = sums_.wait(chunk); }
   void unpack(const Chunk& chunk, std::size_t slot) override {
     auto [target, end] = range(chunk);

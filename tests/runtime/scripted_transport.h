@@ -91,7 +91,8 @@ class ScriptedTransport final : public LaneTransport {
   void take_snapshot(std::int64_t sequence, std::size_t op) override {
     if (is_kept_back(op)) script_.record({"snapshot", sequence, 0});
   }
-  void pack_and_reduce(const Chunk& chunk, std::size_t slot) override { record("pack", chunk, slot); }
+  void pack(const Chunk& chunk, std::size_t slot) override { record("pack", chunk, slot); }
+  void reduce(const Chunk& /*chunk*/, std::size_t /*slot*/) override {}
   void when_reduced(std::size_t slot, const std::function<void()>& notify) override {
     script_.when_reduced ? script_.when_reduced(notify) : LaneTransport::when_reduced(slot, notify);
   }
