@@ -15,6 +15,7 @@ struct BoundOptions {
   OpMode mode = OpMode::in_place;  ///< the most permissive mode that the plan uses
   double latency_seconds = 0;      ///< a
   std::int64_t in_flight = 1;      ///< m
+  Update update = Update::step;    ///< of the plan; fused ones have no modes
 };
 
 /// C + max(0, sum c_l/H - (C - s), max_l(sum_{j<=l} c_j/H - D_l - G_l)) for in-place plans; without the
@@ -25,6 +26,10 @@ struct BoundOptions {
 /// for a prefix of layers once in every window that it uses. Where the latency does not fit into a window,
 /// it is paid in one iteration of the period only. With one op in flight the latencies of all ops that
 /// several prefixes need are counted, as far as a bounded search finds them.
+///
+/// Where updates are fused, both windows of a layer are one, with the step inside, and open when the layer is
+/// stepped: C + max(0, max_l(sum_{j<=l} c_j/H - D_l - s - G_l)), less one latency of cover, and at least
+/// sum c_l/H. Layers whose backward is over before their last read are left out of the prefix sums.
 /// @param transfer_seconds c_l for every layer, at least 0
 /// @throws std::invalid_argument for another number of transfer times, or one that is negative or not finite,
 ///   and for a period, latency or number in flight out of range

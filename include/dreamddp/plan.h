@@ -17,6 +17,12 @@ inline constexpr std::int64_t longest_period = 1'000'000;
 /// What an op averages.
 enum class Quantity { parameters, gradients };
 
+/// When the optimizer steps a layer.
+enum class Update {
+  step,   ///< all layers together, behind the backward
+  fused,  ///< each layer inside the backward, when its gradient is complete and it has been read
+};
+
 /// The slice [begin, end) of one layer's flattened parameters, as fractions of it.
 struct Segment {
   std::size_t layer = 0;
@@ -53,6 +59,7 @@ struct Plan {
   std::int64_t period = 1;          ///< H
   std::vector<std::string> layers;  ///< names, in the order of the profile
   std::vector<Op> ops;              ///< in launch order; launches lie in iterations 0 .. period-1
+  Update update = Update::step;     ///< what the training that carries it out does
 
   bool operator==(const Plan&) const = default;
 };
@@ -67,23 +74,27 @@ enum class OpMode {
 /// Total order of the events of all iterations of one profile: F_1 .. F_L, B_L .. B_1, S.
 class EventOrder {
  public:
-  explicit EventOrder(const Profile& profile);
+  explicit EventOrder(const Profile& profile, Update update = Update::step);
 
   /// Position of an event; grows with time. `after_backward l` comes before the next layer's backward;
   /// `after_forward l` before `before_forward l+1`.
   std::int64_t position(const Event& event) const;
-  /// The event at which layer l has been read for the last time in `iteration`.
+  /// The event at which layer l has been read for the last time in `iteration`; where updates are fused, and
+  /// stepped.
   Event last_read(std::size_t layer, std::int64_t iteration) const;
   std::size_t num_layers() const { return backward_rank_.size(); }
+  Update update() const { return update_; }
 
  private:
+  Update update_;
   std::vector<std::int64_t> backward_rank_;
   std::vector<LastRead> last_read_;
 };
 
-/// Number d of optimizer steps between the launch and the deadline of an op.
+/// Number d of optimizer steps behind the backward between the launch and the deadline of an op.
 std::int64_t num_steps_crossed(const Op& op);
 
+/// In place for every op of a valid plan with fused updates.
 OpMode op_mode(const Op& op, const EventOrder& order);
 
 /// Bytes that held and carried ops of the plan book at most at one time, beyond the staging ring: the
@@ -106,7 +117,8 @@ std::string to_json(const Plan& plan);
 /// coordinate (only a carried op may meet its own next launch), a deadline that does not follow its launch or
 /// lies more than a period of steps behind it, a deadline `before forward l` for an op that
 /// carries a layer read earlier, a deadline between the first and the last read of a layer that it
-/// carries, a gradient op whose span is not last backward .. step, launches out of order.
+/// carries, a gradient op whose span is not last backward .. step, launches out of order. Where updates are
+/// fused also ops of gradients, and windows in which a layer that they carry is read or stepped.
 /// @throws std::invalid_argument naming the op, its layers and what to change
 void validate(const Plan& plan, const Profile& profile);
 

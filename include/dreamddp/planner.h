@@ -22,6 +22,7 @@ struct PlanOptions {
   std::int64_t period = 5;  ///< H; planners of gradients average in every iteration and take it as 1
   std::int64_t staging_bytes = default_staging_bytes;  ///< memory for the ring and for held averages
   std::int64_t max_delay = 0;      ///< steps that a carried average may cross; 0: none are carried
+  Update update = Update::step;    ///< where fused, averages are in place, whatever staging_bytes
   double slack = 0;                ///< fraction of C by which windows are planned shorter than they are
   bool fill_bubbles = false;       ///< whether fill_bubbles() is applied to the plan
   std::vector<double> drift = {};  ///< per layer, for fill_bubbles(); empty: all are equal
@@ -35,6 +36,7 @@ struct Planner {
   std::string_view summary;  ///< one line for people
   Plan (*make)(const Profile&, const Link&, const PlanOptions&);
   Quantity quantity = Quantity::parameters;  ///< what its plans average
+  bool can_fuse = false;                     ///< whether it makes plans with fused updates
 };
 
 /// All planners, in the order in which they are listed to people.
@@ -45,7 +47,8 @@ const Planner& find_planner(std::string_view name);
 
 /// Makes a plan with the planner of that name. The result is valid for the profile; the same arguments give
 /// the same plan on every machine, unless a search is limited in seconds.
-/// @throws std::invalid_argument for an unknown name, or a profile, link or option out of range
+/// @throws std::invalid_argument for an unknown name, a profile, link or option out of range, and fused
+///   updates where the planner cannot fuse them or averages may be carried
 Plan make_plan(std::string_view planner, const Profile& profile, const Link& link,
                const PlanOptions& options);
 
@@ -53,6 +56,7 @@ struct PeriodOptions {
   double margin = 0.02;           ///< compute-bound within this fraction of C
   std::int64_t max_period = 100;  ///< the answer where even this one is not compute-bound
   double slack = 0;               ///< as in PlanOptions
+  Update update = Update::step;   ///< as in PlanOptions
 };
 
 /// The smallest H for which bound_seconds() is at most (1 + margin) * C, both with windows shorter by the

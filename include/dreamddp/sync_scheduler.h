@@ -58,6 +58,10 @@ struct ScheduleRules;
 ///     and nowhere else, so that runs repeat bit for bit;
 ///   - two ops are never in flight on one coordinate, unless the plan says so.
 ///
+/// Where updates are fused, a layer counts as being read until it has been stepped: the caller steps it
+/// before backward_ends(), or before backward_finishes() where that does not come, and the step that ends an
+/// iteration waits only for what is due.
+///
 /// Where a layer does not come in the iteration in which a deadline `before forward` waits for it, the step
 /// is the deadline; a carried result is then applied no later than the first read of a layer it carries.
 /// Deadlines are counted in iterations, not in optimizer steps: a step that never comes is made up for when
@@ -106,7 +110,7 @@ class SyncScheduler {
   /// micro-batch, it waits for whatever may not be in flight while weights change, and advances nothing.
   const Actions& step_begins();
   const Actions& step_ends();
-  /// Anyone else (an evaluation, a checkpoint) is about to read layer l.
+  /// Anyone else (an evaluation, a checkpoint) is about to read layer l, or a fused update to write it.
   const Actions& read_begins(std::size_t layer);
   /// Waits for everything in flight, in launch order; held and carried results are released first. The place
   /// in the plan stays as it is.

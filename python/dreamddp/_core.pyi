@@ -135,6 +135,10 @@ class OpMode(enum.Enum):
     held = 1
     carried = 2
 
+class Update(enum.Enum):
+    step = 0
+    fused = 1
+
 class Segment:
     def __init__(self, layer: int, begin: float = 0.0, end: float = 1.0) -> None: ...
     @property
@@ -172,11 +176,21 @@ class Op:
     __hash__ = None  # type: ignore[assignment]
 
 class Plan:
-    def __init__(self, *, planner: str, period: int, layers: Sequence[str], ops: Sequence[Op]) -> None: ...
+    def __init__(
+        self,
+        *,
+        planner: str,
+        period: int,
+        layers: Sequence[str],
+        ops: Sequence[Op],
+        update: Update = Update.step,
+    ) -> None: ...
     @property
     def planner(self) -> str: ...
     @property
     def period(self) -> int: ...
+    @property
+    def update(self) -> Update: ...
     @property
     def layers(self) -> tuple[str, ...]: ...
     @property
@@ -295,6 +309,9 @@ class SearchStatistics:
 def planner_quantity(planner: str) -> Quantity:
     """What the plans of a planner average. Raises ValueError for an unknown one."""
 
+def planner_can_fuse(planner: str) -> bool:
+    """Whether a planner makes plans with fused updates. Raises ValueError for an unknown one."""
+
 def planners() -> list[tuple[str, str]]: ...
 def make_plan(
     planner: str,
@@ -308,6 +325,7 @@ def make_plan(
     fill_bubbles: bool = False,
     drift: Sequence[float] = (),
     search: SearchOptions = ...,
+    fused_update: bool = False,
 ) -> Plan: ...
 def make_plan_and_report(
     planner: str,
@@ -321,8 +339,15 @@ def make_plan_and_report(
     fill_bubbles: bool = False,
     drift: Sequence[float] = (),
     search: SearchOptions = ...,
+    fused_update: bool = False,
 ) -> tuple[Plan, SearchStatistics | None]: ...
 def fill_bubbles(plan: Plan, profile: Profile, link: Link, *, drift: Sequence[float] = ()) -> Plan: ...
 def choose_period(
-    profile: Profile, link: Link, *, margin: float = 0.02, max_period: int = 100, slack: float = 0.0
+    profile: Profile,
+    link: Link,
+    *,
+    margin: float = 0.02,
+    max_period: int = 100,
+    slack: float = 0.0,
+    fused_update: bool = False,
 ) -> int: ...

@@ -60,6 +60,10 @@ void bind_op(py::module_& module) {
                         {"after_step", EventKind::after_step}});
   bind_enum<OpMode>(module, "OpMode", "How the result of an op reaches the parameters.",
                     {{"in_place", OpMode::in_place}, {"held", OpMode::held}, {"carried", OpMode::carried}});
+  bind_enum<Update>(module, "Update",
+                    "When the optimizer steps a layer: with all others behind the backward, or inside the "
+                    "backward, when its gradient is complete.",
+                    {{"step", Update::step}, {"fused", Update::fused}});
 
   py::class_<Segment>(module, "Segment", "A slice of one layer's flattened parameters, as fractions of it.")
       .def(py::init([](std::size_t layer, double begin, double end) {
@@ -104,7 +108,7 @@ void bind_op(py::module_& module) {
       .def_readonly("launch", &Op::launch)
       .def_readonly("deadline", &Op::deadline)
       .def_property_readonly("num_steps_crossed", &num_steps_crossed,
-                             "Optimizer steps between launch and deadline.")
+                             "Optimizer steps behind the backward between launch and deadline.")
       .def(
           "__eq__", [](const Op& a, const Op& b) { return a == b; }, py::is_operator())
       .def("__repr__", [](const Op& op) {
@@ -126,12 +130,14 @@ void bind_plan(py::module_& module) {
       "Which part of the model is averaged when. Immutable; the constructor checks all that can be "
       "checked without a profile.")
       .def(py::init([](std::string planner, std::int64_t period, std::vector<std::string> layers,
-                       std::vector<Op> ops) {
-             return checked(Plan{std::move(planner), period, std::move(layers), std::move(ops)});
+                       std::vector<Op> ops, Update update) {
+             return checked(Plan{std::move(planner), period, std::move(layers), std::move(ops), update});
            }),
-           py::kw_only(), py::arg("planner"), py::arg("period"), py::arg("layers"), py::arg("ops"))
+           py::kw_only(), py::arg("planner"), py::arg("period"), py::arg("layers"), py::arg("ops"),
+           py::arg("update") = Update::step)
       .def_readonly("planner", &Plan::planner)
       .def_readonly("period", &Plan::period, "H, in iterations.")
+      .def_readonly("update", &Plan::update, "What the training that carries it out does.")
       .def_property_readonly("layers", [](const Plan& plan) { return as_tuple(plan.layers); })
       .def_property_readonly(
           "ops", [](const Plan& plan) { return as_tuple(plan.ops); }, "In launch order.")

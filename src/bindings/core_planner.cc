@@ -32,13 +32,14 @@ void check_interrupt() {
 std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
     const std::string& planner, const Profile& profile, const Link& link, std::int64_t period,
     std::int64_t staging_bytes, std::int64_t max_delay, double slack, bool fill_bubbles,
-    std::vector<double> drift, SearchOptions search) {
+    std::vector<double> drift, SearchOptions search, bool fused_update) {
   std::optional<SearchStatistics> statistics;
   search.check_interrupt = check_interrupt;
   Plan plan = make_plan(planner, profile, link,
                         {.period = period,
                          .staging_bytes = staging_bytes,
                          .max_delay = max_delay,
+                         .update = fused_update ? Update::fused : Update::step,
                          .slack = slack,
                          .fill_bubbles = fill_bubbles,
                          .drift = std::move(drift),
@@ -49,9 +50,10 @@ std::pair<Plan, std::optional<SearchStatistics>> make_plan_and_report(
 
 Plan make_plan_by_name(const std::string& planner, const Profile& profile, const Link& link,
                        std::int64_t period, std::int64_t staging_bytes, std::int64_t max_delay, double slack,
-                       bool fill_bubbles, std::vector<double> drift, const SearchOptions& search) {
+                       bool fill_bubbles, std::vector<double> drift, const SearchOptions& search,
+                       bool fused_update) {
   return make_plan_and_report(planner, profile, link, period, staging_bytes, max_delay, slack, fill_bubbles,
-                              std::move(drift), search)
+                              std::move(drift), search, fused_update)
       .first;
 }
 
@@ -62,7 +64,8 @@ void def_planning(py::module_& module, const char* name, Function function, cons
              py::arg("period") = defaults.period, py::arg("staging_bytes") = defaults.staging_bytes,
              py::arg("max_delay") = defaults.max_delay, py::arg("slack") = defaults.slack,
              py::arg("fill_bubbles") = defaults.fill_bubbles, py::arg("drift") = defaults.drift,
-             py::arg("search") = defaults.search, py::call_guard<py::gil_scoped_release>(), doc);
+             py::arg("search") = defaults.search, py::arg("fused_update") = false,
+             py::call_guard<py::gil_scoped_release>(), doc);
 }
 
 void bind_search(py::module_& module) {
@@ -123,6 +126,9 @@ void bind_planner(py::module_& module) {
   module.def(
       "planner_quantity", [](const std::string& planner) { return find_planner(planner).quantity; },
       py::arg("planner"), "What the plans of a planner average.");
+  module.def(
+      "planner_can_fuse", [](const std::string& planner) { return find_planner(planner).can_fuse; },
+      py::arg("planner"), "Whether a planner makes plans with fused updates.");
   def_planning(
       module, "make_plan", &make_plan_by_name,
       "Makes a valid plan; the same arguments give the same plan on every machine, unless a search "
@@ -130,7 +136,7 @@ void bind_planner(py::module_& module) {
       "staging_bytes: memory for the ring and for held averages. max_delay: steps that a carried "
       "average may cross; 0 for none. slack: fraction of the compute time by which windows are planned "
       "shorter than they are, as iterations vary. fill_bubbles: whether fill_bubbles() is applied, with "
-      "drift.");
+      "drift. fused_update: whether the optimizer steps each layer inside the backward.");
   def_planning(module, "make_plan_and_report", &make_plan_and_report,
                "make_plan(), and what its search did; None where the planner does not search.");
   module.def(
@@ -144,11 +150,17 @@ void bind_planner(py::module_& module) {
       "same.\n\ndrift: one number per layer; layers with equal drift are taken from the output side on.");
   module.def(
       "choose_period",
-      [](const Profile& profile, const Link& link, double margin, std::int64_t max_period, double slack) {
-        return choose_period(profile, link, {.margin = margin, .max_period = max_period, .slack = slack});
+      [](const Profile& profile, const Link& link, double margin, std::int64_t max_period, double slack,
+         bool fused_update) {
+        return choose_period(profile, link,
+                             {.margin = margin,
+                              .max_period = max_period,
+                              .slack = slack,
+                              .update = fused_update ? Update::fused : Update::step});
       },
       py::arg("profile"), py::arg("link"), py::kw_only(), py::arg("margin") = period_defaults.margin,
       py::arg("max_period") = period_defaults.max_period, py::arg("slack") = period_defaults.slack,
+      py::arg("fused_update") = false,
       "The smallest period whose bound is within (1 + margin) of the compute time, both with windows shorter "
       "by the slack.");
 }

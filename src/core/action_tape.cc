@@ -30,6 +30,7 @@ class TapeRecorder {
         is_touched_(profile.layers.size()),
         backwards_(backward_sequence(profile)),
         // The plan outlives the recorder, so nothing has to keep it alive.
+        order_(profile, plan.update),
         scheduler_(std::shared_ptr<const Plan>(std::shared_ptr<const Plan>(), &plan), profile,
                    first_iteration) {}
 
@@ -74,8 +75,7 @@ class TapeRecorder {
       is_touched_[op.launch.layer] = is_touched_[op.deadline.layer] = 1;
       for (const Segment& segment : op.segments) {
         is_touched_[segment.layer] = 1;
-        const LastRead& last_read = profile_.layers[segment.layer].last_read;
-        if (last_read.kind == LastReadKind::other_backward) is_touched_[last_read.layer] = 1;
+        is_touched_[order_.last_read(segment.layer, 0).layer] = 1;
       }
     }
   }
@@ -109,6 +109,7 @@ class TapeRecorder {
   Lists ops_by_place_;
   std::vector<char> is_touched_;  ///< layers, in this iteration
   std::vector<std::size_t> backwards_;
+  EventOrder order_;
   SyncScheduler scheduler_;
   ActionTape tape_;
   std::int64_t num_launched_ = 0;

@@ -98,6 +98,26 @@ double largest_uncovered_prefix(const std::vector<Prefix>& prefixes, const Bound
   return largest;
 }
 
+/// The same where updates are fused: the window of a layer goes from its update to its next first read, and
+/// one latency is enough for it.
+double largest_uncovered_fused_prefix(const Profile& given, const std::vector<double>& transfer_seconds,
+                                      const BoundOptions& options) {
+  Profile profile = given;
+  const EventOrder order(given, Update::fused);
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const bool is_own = order.last_read(l, 0).layer == l;
+    profile.layers[l].last_read.kind = is_own ? LastReadKind::own_backward : LastReadKind::other_backward;
+  }
+  double largest = 0;
+  for (const Prefix& prefix : prefixes_of(profile, transfer_seconds, options.period)) {
+    const double cover =
+        prefix.forward_cover + profile.step_seconds + prefix.backward_cover - options.latency_seconds;
+    const double transfers = prefix.link_seconds * static_cast<double>(options.period);
+    largest = std::max(largest, least_mean_uncovered(transfers, cover, options.period));
+  }
+  return largest;
+}
+
 }  // namespace
 
 double bound_seconds(const Profile& profile, const std::vector<double>& transfer_seconds,
@@ -112,6 +132,10 @@ double bound_seconds(const Profile& profile, const std::vector<double>& transfer
   }
   const double compute = compute_seconds(profile);
   const auto iterations = static_cast<double>(options.period);
+  if (options.update == Update::fused) {
+    const double uncovered = largest_uncovered_fused_prefix(profile, needed, options);
+    return std::max(compute + uncovered, total / iterations);
+  }
   if (options.mode == OpMode::carried) {
     // An op is in flight for x + a, and m ops are at once.
     const double in_flight =

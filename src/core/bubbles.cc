@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/decimal.h"
+#include "core/planners/fused.h"
 #include "core/profile_text.h"
 #include "core/simulation_run.h"
 #include "dreamddp/error.h"
@@ -52,7 +53,7 @@ Op backward_window_op(std::size_t layer, std::int64_t iteration, const EventOrde
   return {.quantity = Quantity::parameters,
           .segments = {{.layer = layer}},
           .launch = order.last_read(layer, iteration),
-          .deadline = {iteration, EventKind::before_step, 0}};
+          .deadline = end_of_window(layer, iteration, order.update())};
 }
 
 class BubbleFilling {
@@ -60,7 +61,7 @@ class BubbleFilling {
   BubbleFilling(const Plan& plan, const Profile& profile, const Link& link)
       : profile_(profile),
         link_(link),
-        order_(profile),
+        order_(profile, plan.update),
         period_positions_(order_.position({plan.period, EventKind::before_forward, 0})),
         transfers_(layer_transfer_seconds(profile, link)),
         plan_(plan),
@@ -167,7 +168,7 @@ Plan fill_bubbles(const Plan& plan, const Profile& profile, const Link& link,
   check_drift(drift, profile);
   if (std::ranges::any_of(plan.ops, [](const Op& op) { return op.quantity == Quantity::gradients; }))
     return plan;
-  const std::vector<std::size_t> layers = by_drift(profile, EventOrder(profile), drift);
+  const std::vector<std::size_t> layers = by_drift(profile, EventOrder(profile, plan.update), drift);
   BubbleFilling filling(plan, profile, link);
   for (std::int64_t iteration = 0; iteration < plan.period && filling.has_work_left(); ++iteration)
     filling.fill(iteration, layers);

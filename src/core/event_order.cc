@@ -5,14 +5,19 @@ namespace dreamddp {
 // One iteration of L layers has 3L+2 events: before and after each forward (0 .. 2L-1), after each backward
 // (2L .. 3L-1), before the step (3L), after the step (3L+1).
 
-EventOrder::EventOrder(const Profile& profile) : backward_rank_(profile.layers.size()) {
+EventOrder::EventOrder(const Profile& profile, Update update)
+    : update_(update), backward_rank_(profile.layers.size()) {
   const auto sequence = backward_sequence(profile);
   for (std::size_t i = 0; i < sequence.size(); ++i) {
     backward_rank_[sequence[i]] = static_cast<std::int64_t>(i);
   }
   last_read_.reserve(profile.layers.size());
-  for (const Layer& layer : profile.layers) {
-    last_read_.push_back(layer.last_read);
+  for (std::size_t l = 0; l < profile.layers.size(); ++l) {
+    const LastRead& last_read = profile.layers[l].last_read;
+    // The gradient of a tensor that is tied to another layer needs the backwards of both.
+    const bool is_behind_gradient =
+        last_read.kind == LastReadKind::other_backward && backward_rank_[last_read.layer] > backward_rank_[l];
+    last_read_.push_back(update == Update::step || is_behind_gradient ? last_read : LastRead{});
   }
 }
 

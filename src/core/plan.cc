@@ -36,7 +36,7 @@ std::int64_t num_steps_crossed(const Op& op) {
 }
 
 OpMode op_mode(const Op& op, const EventOrder& order) {
-  if (op.quantity == Quantity::gradients) {
+  if (op.quantity == Quantity::gradients || order.update() == Update::fused) {
     return OpMode::in_place;
   }
   if (num_steps_crossed(op) > 0) {
@@ -55,7 +55,7 @@ OpMode op_mode(const Op& op, const EventOrder& order) {
 }
 
 std::int64_t booked_bytes(const Plan& plan, const Profile& profile) {
-  const EventOrder order(profile);
+  const EventOrder order(profile, plan.update);
   const std::int64_t period = order.position({plan.period, EventKind::before_forward, 0});
   double always = 0;                       // booked at every moment of a period
   std::map<std::int64_t, double> changes;  // by position within a period

@@ -82,6 +82,15 @@ Op read_op(const Json& value, const LayerIndex& index_of, const std::string& whe
   return op;
 }
 
+Update read_update(const Json& value) {
+  const std::string& name = read_string(value, "update");
+  if (name != "step" && name != "fused") {
+    reject({"update", "\"" + name + "\"", "\"step\" or \"fused\"",
+            "Leave it out where the optimizer steps all layers behind the backward"});
+  }
+  return name == "fused" ? Update::fused : Update::step;
+}
+
 nlohmann::ordered_json event_json(const Plan& plan, const Event& event) {
   nlohmann::ordered_json json = {{"iteration", event.iteration}};
   switch (event.kind) {
@@ -110,12 +119,15 @@ nlohmann::ordered_json event_json(const Plan& plan, const Event& event) {
 Plan parse_plan(std::string_view json) {
   const Json root = read_json(json, "plan").root;
   expect_format(root, plan_format, "plan");
-  expect_object(root, "plan", {"format", "planner", "period", "layers", "ops"});
+  expect_object(root, "plan", {"format", "planner", "period", "update", "layers", "ops"});
   Plan plan;
   if (const Json* planner = optional(root, "planner")) {
     plan.planner = read_string(*planner, "plan: planner");
   }
   plan.period = read_count(required(root, "period", "plan"), "period");
+  if (const Json* update = optional(root, "update")) {
+    plan.update = read_update(*update);
+  }
   const Json& layers = required(root, "layers", "plan");
   expect_array(layers, "layers");
   LayerIndex index_of;
@@ -140,6 +152,9 @@ std::string to_json(const Plan& plan) {
   root["format"] = plan_format;
   root["planner"] = plan.planner;
   root["period"] = plan.period;
+  if (plan.update == Update::fused) {
+    root["update"] = "fused";
+  }
   root["layers"] = plan.layers;
   root["ops"] = nlohmann::ordered_json::array();
   for (const Op& op : plan.ops) {

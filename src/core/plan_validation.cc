@@ -133,6 +133,31 @@ void validate_deadline(const Plan& plan, std::size_t i) {
   }
 }
 
+/// Rejects what is in flight while a layer that it carries is read or stepped inside the backward. There is
+/// no later step of all layers in front of which it could be held, and none that it could be carried over.
+void validate_fused(const Plan& plan, std::size_t i, const EventOrder& order) {
+  const Op& op = plan.ops[i];
+  const std::string remedy = "Launch the op later, or leave out \"update\": \"fused\"";
+  if (op.quantity == Quantity::gradients) {
+    reject(
+        {op_place(plan, i) + ": quantity", "gradients",
+         "parameters, as the updates of the plan are fused: a layer is stepped before its gradient could be "
+         "averaged",
+         "Average parameters, or leave out \"update\": \"fused\""});
+  }
+  // The update that opens the window is the last one in front of the deadline.
+  const bool is_before_reads = op.deadline.kind == EventKind::before_forward;
+  const std::int64_t iteration = op.deadline.iteration - (is_before_reads ? 1 : 0);
+  for (const Segment& segment : op.segments) {
+    const Event update = order.last_read(segment.layer, iteration);
+    if (order.position(op.launch) >= order.position(update)) continue;
+    reject({op_place(plan, i) + ": launch", event_text(plan, op.launch),
+            event_text(plan, update) + " or later, as the deadline is " + event_text(plan, op.deadline) +
+                ": until then '" + plan.layers[segment.layer] + "' is read, and stepped there",
+            remedy});
+  }
+}
+
 }  // namespace
 
 void validate_layer_names(const Plan& plan) {
@@ -175,7 +200,7 @@ void validate(const Plan& plan, const Profile& profile) {
   validate(profile);
   validate_alone(plan);
   validate_layers(plan, profile);
-  const EventOrder order(profile);
+  const EventOrder order(profile, plan.update);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (order.position(op.launch) >= order.position(op.deadline)) {
@@ -193,6 +218,7 @@ void validate(const Plan& plan, const Profile& profile) {
     } else {
       validate_deadline(plan, i);
     }
+    if (plan.update == Update::fused) validate_fused(plan, i, order);
   }
   validate_coordinates(plan, profile, order);
 }

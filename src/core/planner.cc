@@ -7,6 +7,7 @@
 
 #include "core/decimal.h"
 #include "core/planners/algorithms.h"
+#include "core/planners/fused.h"
 #include "core/planners/slack.h"
 #include "dreamddp/bound.h"
 #include "dreamddp/bubbles.h"
@@ -24,14 +25,16 @@ constexpr std::array<Planner, 10> all_planners{{
      Quantity::gradients},
     {"asc-wfbp", "gradients merged into ops so that as little as possible is exposed, every iteration",
      plan_asc_wfbp, Quantity::gradients},
-    {"local-sgd", "all parameters after every H-th step", plan_local_sgd},
-    {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count},
+    {"local-sgd", "all parameters after every H-th step", plan_local_sgd, Quantity::parameters, true},
+    {"equal-count", "the same number of layers in every iteration, during the backward", plan_equal_count,
+     Quantity::parameters, true},
     {"dreamddp", "the published search: a sequential partition, during the backward, bubbles filled",
-     plan_dreamddp},
+     plan_dreamddp, Quantity::parameters, true},
     {"sequential", "the best sequential partition, during the backward", plan_sequential},
     {"brute-force", "the best sequential partition by exhaustive search, for at most 20 layers",
      plan_brute_force},
-    {"balanced", "parts of the model spread over the iterations so that compute hides them", plan_balanced},
+    {"balanced", "parts of the model spread over the iterations so that compute hides them", plan_balanced,
+     Quantity::parameters, true},
 }};
 
 void check_period(std::int64_t period, const char* field) {
@@ -79,6 +82,30 @@ void check(const PlanOptions& options) {
   }
 }
 
+void check_fused(const Planner& planner, const PlanOptions& options) {
+  if (!planner.can_fuse) {
+    std::string able;
+    for (const Planner& other : all_planners) {
+      if (other.can_fuse) able += (able.empty() ? "" : ", ") + std::string(other.name);
+    }
+    reject({.field = "planner with fused updates",
+            .value = "'" + std::string(planner.name) + "'",
+            .allowed = "one of " + able,
+            .remedy = "Take one of them, or let the optimizer step behind the backward."});
+  }
+  if (options.max_delay > 0) {
+    reject({.field = "max_delay with fused updates",
+            .value = std::to_string(options.max_delay),
+            .allowed = "0: averages that cross a step cannot be fused with it",
+            .remedy = "Give 0, or let the optimizer step behind the backward."});
+  }
+}
+
+Plan make_fused(const Planner& algorithm, const Profile& profile, const Link& link, PlanOptions options) {
+  options.staging_bytes = std::min(options.staging_bytes, default_staging_bytes);  // nothing is held
+  return fuse(algorithm.make(before_fusing(profile), link, options), profile);
+}
+
 }  // namespace
 
 std::span<const Planner> planners() { return all_planners; }
@@ -103,7 +130,10 @@ Plan make_plan(std::string_view planner, const Profile& profile, const Link& lin
   check(options);
   if (options.search_statistics != nullptr) options.search_statistics->reset();
   const Profile planned = with_slack(profile, options.slack);
-  const Plan plan = algorithm.make(planned, link, options);
+  const bool is_fused = options.update == Update::fused;
+  if (is_fused) check_fused(algorithm, options);
+  const Plan plan =
+      is_fused ? make_fused(algorithm, planned, link, options) : algorithm.make(planned, link, options);
   return options.fill_bubbles ? fill_bubbles(plan, planned, link, options.drift) : plan;
 }
 
@@ -123,7 +153,10 @@ std::int64_t choose_period(const Profile& given, const Link& link, const PeriodO
   const double allowed_seconds = (1 + options.margin) * compute_seconds(profile);
   const auto bound_with = [&](std::int64_t period, std::int64_t in_flight) {
     return bound_seconds(profile, transfers,
-                         {.period = period, .latency_seconds = link.latency_seconds, .in_flight = in_flight});
+                         {.period = period,
+                          .latency_seconds = link.latency_seconds,
+                          .in_flight = in_flight,
+                          .update = options.update});
   };
   // Note [Periods that are too short]
   //

@@ -97,7 +97,7 @@ Lists::Lists(std::size_t num_keys, const std::vector<std::pair<std::size_t, std:
 }
 
 ScheduleRules::ScheduleRules(const Plan& plan, const Profile& profile) {
-  const EventOrder order(profile);
+  const EventOrder order(profile, plan.update);
   const std::size_t num_layers = profile.layers.size();
   Entries of_op, writing, due;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {

@@ -12,7 +12,7 @@ namespace dreamddp {
 namespace {
 
 OpMode most_permissive_mode(const Plan& plan, const Profile& profile) {
-  const EventOrder order(profile);
+  const EventOrder order(profile, plan.update);
   OpMode most = OpMode::in_place;
   for (const Op& op : plan.ops) most = std::max(most, op_mode(op, order));
   return most;
@@ -62,7 +62,8 @@ Simulation simulate(const Plan& plan, const Profile& profile, const Link& link,
                                            {.period = bound_period(plan),
                                             .mode = most_permissive_mode(plan, profile),
                                             .latency_seconds = link.latency_seconds,
-                                            .in_flight = link.in_flight});
+                                            .in_flight = link.in_flight,
+                                            .update = plan.update});
   if (simulation.bound_seconds > 0)
     simulation.gap = simulation.iteration_seconds / simulation.bound_seconds - 1;
   else if (simulation.iteration_seconds > 0)

@@ -196,8 +196,10 @@ void SyncScheduler::settle_due() {
 }
 
 void SyncScheduler::settle_at_step(bool ends_iteration) {
+  // Where updates are fused, the step that ends an iteration changes nothing any more.
+  const bool changes_weights = plan_->update == Update::step || !ends_iteration;
   settle_where([&](const OpRun& run) {
-    return rules_->ops[run.op].mode != OpMode::carried ||
+    return (changes_weights && rules_->ops[run.op].mode != OpMode::carried) ||
            (ends_iteration && deadline_iteration(run) <= iteration_);
   });
 }

@@ -75,6 +75,7 @@ struct RandomPlanOptions {
   OpMode most_permissive = OpMode::carried;  ///< modes that may occur: this one and those before it
   double gradients = 0;  ///< probability that a layer averages gradients in every iteration, not parameters
   double merges = 0.5;   ///< merges tried, as a part of the ops
+  Update update = Update::step;  ///< fused plans have no gradients and no modes
 };
 
 /// Makes a plan op by op: cuts layers into segments, gives each one or more windows that do not meet, and
@@ -82,10 +83,11 @@ struct RandomPlanOptions {
 class RandomPlanMaker {
  public:
   RandomPlanMaker(Random& random, const Profile& profile, const RandomPlanOptions& options)
-      : random_(random), profile_(profile), options_(options), order_(profile) {}
+      : random_(random), profile_(profile), options_(options), order_(profile, options.update) {}
 
   Plan make() {
     plan_.planner = "random";
+    plan_.update = options_.update;
     plan_.period = random_integer(random_, 1, options_.max_period);
     for (const Layer& layer : profile_.layers) plan_.layers.push_back(layer.name);
     for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
@@ -139,7 +141,7 @@ class RandomPlanMaker {
     const std::int64_t num_wanted = random_integer(random_, 1, 3);
     for (int tries = 0; ops.empty() || tries < num_wanted; ++tries) {
       const Op op = random_op(segment);
-      if (op_mode(op, order_) > options_.most_permissive) continue;
+      if (!is_allowed(op)) continue;
       const bool is_alone = ops.empty() && num_wanted == 1;
       if (!is_alone && length(op) > period_length()) continue;
       if (std::ranges::none_of(ops, [&](const Op& other) { return windows_meet(op, other); }))
@@ -170,7 +172,8 @@ class RandomPlanMaker {
         break;  // after the step
     }
     const std::int64_t first = iteration + (op.launch.kind == EventKind::after_step ? 1 : 0);
-    const std::int64_t delay = random_chance(random_, 0.7) ? 0 : random_integer(random_, 0, plan_.period);
+    const std::int64_t most = options_.update == Update::fused ? 1 : plan_.period;
+    const std::int64_t delay = random_chance(random_, 0.7) ? 0 : random_integer(random_, 0, most);
     op.deadline = {first + delay, EventKind::before_step, 0};
     if (random_chance(random_, 0.5)) {
       const auto layer =
@@ -179,6 +182,22 @@ class RandomPlanMaker {
       if (order_.position(forward) > order_.position(op.launch)) op.deadline = forward;
     }
     return op;
+  }
+
+  bool is_allowed(const Op& op) const {
+    if (options_.update == Update::step) return op_mode(op, order_) <= options_.most_permissive;
+    return std::ranges::all_of(op.segments,
+                               [&](const Segment& segment) { return is_at_rest(op, segment.layer); });
+  }
+
+  /// Whether a layer is neither read nor stepped while the op is in flight.
+  bool is_at_rest(const Op& op, std::size_t layer) const {
+    for (std::int64_t i = op.launch.iteration; i <= op.deadline.iteration; ++i) {
+      const std::int64_t first_read = order_.position({i, EventKind::before_forward, layer});
+      const std::int64_t update = order_.position(order_.last_read(layer, i));
+      if (order_.position(op.launch) < update && first_read < order_.position(op.deadline)) return false;
+    }
+    return true;
   }
 
   std::int64_t period_length() const { return order_.position({plan_.period, EventKind::before_forward, 0}); }
@@ -211,7 +230,7 @@ class RandomPlanMaker {
     merged.segments.insert(merged.segments.end(), other.segments.begin(), other.segments.end());
     if (order_.position(other.launch) > order_.position(op.launch)) merged.launch = other.launch;
     if (order_.position(other.deadline) < order_.position(op.deadline)) merged.deadline = other.deadline;
-    if (length(merged) <= 0 || op_mode(merged, order_) > options_.most_permissive) return false;
+    if (length(merged) <= 0 || !is_allowed(merged)) return false;
     for (const Segment& a : op.segments)
       for (const Segment& b : other.segments)
         if (a.layer == b.layer && a.begin < b.end && b.begin < a.end) return false;

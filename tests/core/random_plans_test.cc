@@ -41,6 +41,25 @@ TEST(RandomPlans, AreValidAndOfEveryKind) {
   EXPECT_GT(longer_than_a_period, 10);
 }
 
+TEST(RandomPlans, FusedOnesAreValidAndOfEveryKind) {
+  Random random(3);
+  std::map<EventKind, int> launches, deadlines;
+  for (int i = 0; i < 2000; ++i) {
+    const Profile profile = random_profile(random);
+    const Plan plan = random_plan(random, profile, {.update = Update::fused});
+    ASSERT_NO_THROW(validate(plan, profile)) << to_json(profile) << to_json(plan);
+    for (const Op& op : plan.ops) {
+      ++launches[op.launch.kind];
+      ++deadlines[op.deadline.kind];
+    }
+  }
+  EXPECT_GT(launches[EventKind::after_forward], 100);
+  EXPECT_GT(launches[EventKind::after_backward], 500);
+  EXPECT_GT(launches[EventKind::after_step], 500);
+  EXPECT_GT(deadlines[EventKind::before_forward], 500);
+  EXPECT_GT(deadlines[EventKind::before_step], 500);
+}
+
 TEST(RandomPlans, AreOfTheModesAskedFor) {
   Random random(2);
   for (int i = 0; i < 500; ++i) {

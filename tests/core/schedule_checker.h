@@ -18,7 +18,7 @@ class ScheduleChecker {
  public:
   ScheduleChecker(std::shared_ptr<const Plan> plan, const Profile& profile, std::int64_t first_iteration = 0)
       : plan_(*plan),
-        order_(profile),
+        order_(profile, plan->update),
         scheduler_(plan, profile, first_iteration),
         iteration_(first_iteration),
         period_begin_(first_iteration - first_iteration % plan_.period),
@@ -33,6 +33,7 @@ class ScheduleChecker {
 
   void take(const TrainingEvent& event) {
     using Kind = TrainingEventKind;
+    if (plan_.update == Update::fused && !accumulating_) take_updates_before(event);
     event_ = event;
     ends_iteration_ = false;
     Layer& layer = layers_[event.layer];
@@ -103,6 +104,14 @@ class ScheduleChecker {
     bool is_released;
   };
 
+  /// The layers that are stepped in the backward wait for what is in flight, as for a read.
+  void take_updates_before(const TrainingEvent& event) {
+    if (event.kind == TrainingEventKind::backward_ends) take({TrainingEventKind::read_begins, event.layer});
+    if (event.kind != TrainingEventKind::backward_finishes) return;
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      if (!layers_[layer].backward_came) take({TrainingEventKind::read_begins, layer});
+  }
+
   static void require(bool holds, const char* what) {
     if (!holds) throw std::logic_error(what);
   }
@@ -119,6 +128,9 @@ class ScheduleChecker {
   const Op& op(const OpRun& run) const { return plan_.ops[run.op]; }
   bool is_gradient(const OpRun& run) const { return op(run).quantity == Quantity::gradients; }
   bool is_carried(const OpRun& run) const { return modes_[run.op] == OpMode::carried; }
+  bool may_cross_step(const OpRun& run) const {
+    return is_carried(run) || (plan_.update == Update::fused && ends_iteration_);
+  }
   bool carries(const OpRun& run, std::size_t layer) const {
     return std::ranges::any_of(op(run).segments,
                                [&](const Segment& segment) { return segment.layer == layer; });
@@ -232,7 +244,7 @@ class ScheduleChecker {
     if (event_.kind == Kind::finish) return true;
     const std::int64_t ended = iteration_ - (makes_up_for_step() ? 1 : 0);
     if (ends_iteration_ && deadline_iteration(run) <= ended) return true;
-    if (event_.kind == Kind::step_begins) return !is_carried(run);
+    if (event_.kind == Kind::step_begins) return !may_cross_step(run);
     const bool is_read = event_.kind == Kind::forward_begins || event_.kind == Kind::read_begins;
     if (is_read && !is_carried(run) && !is_gradient(run) && carries(run, event_.layer)) return true;
     const bool is_due =
@@ -263,7 +275,7 @@ class ScheduleChecker {
         require(event_.kind != Kind::read_begins || !carries(run, event_.layer), "written while evaluated");
       }
       if (event_.kind == Kind::step_begins) {
-        require(is_carried(run), "in flight while the optimizer steps");
+        require(may_cross_step(run), "in flight while the optimizer steps");
         require(!ends_iteration_ || deadline_iteration(run) > iteration_, "in flight after its deadline");
       }
       const Event& deadline = op(run).deadline;

@@ -78,7 +78,8 @@ TEST(Simulator, AgreesWithTheModelComputedDirectly) {
   Random random(5);
   for (int i = 0; i < 3000; ++i) {
     const Profile profile = random_profile(random);
-    const Plan plan = random_plan(random, profile, {.gradients = 0.1});
+    const Plan plan = i % 3 == 0 ? random_plan(random, profile, {.update = Update::fused})
+                                 : random_plan(random, profile, {.gradients = 0.1});
     if (plan.ops.empty()) continue;
     const Link link = random_link(random);
     const double direct = directly_simulated_iteration(plan, profile, link, 240);
@@ -94,7 +95,8 @@ TEST(Simulator, IsNeverBelowTheBoundOrTheLimit) {
   for (int i = 0; i < 6000; ++i) {
     const Profile profile = random_profile(random);
     const auto most_permissive = static_cast<OpMode>(random_integer(random, 0, 2));
-    const Plan plan = random_plan(random, profile, {.most_permissive = most_permissive});
+    const Update update = i % 3 == 0 ? Update::fused : Update::step;
+    const Plan plan = random_plan(random, profile, {.most_permissive = most_permissive, .update = update});
     const Link link = random_link(random);
     const Simulation simulation = simulate(plan, profile, link);
     ASSERT_GE(simulation.iteration_seconds, simulation.bound_seconds - 1e-9)

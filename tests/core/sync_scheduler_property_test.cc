@@ -24,13 +24,24 @@ std::string to_text(const std::vector<TrainingEvent>& events) {
   return text;
 }
 
-TEST(SchedulerProperties, HoldInRandomTraining) {
+class SchedulerProperties : public ::testing::TestWithParam<Update> {
+ protected:
+  Plan make_plan(Random& random, const Profile& profile) const {
+    const double gradients = GetParam() == Update::fused ? 0 : 0.15;
+    return random_plan(random, profile, {.gradients = gradients, .update = GetParam()});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Updates, SchedulerProperties, ::testing::Values(Update::step, Update::fused),
+                         [](const auto& info) { return info.param == Update::fused ? "Fused" : "Step"; });
+
+TEST_P(SchedulerProperties, HoldInRandomTraining) {
   constexpr int num_plans = 2500;
   constexpr int trainings_of_each = 40;
   Random random(2024);
   for (int i = 0; i < num_plans; ++i) {
     const Profile profile = random_profile(random);
-    const auto plan = std::make_shared<const Plan>(random_plan(random, profile, {.gradients = 0.15}));
+    const auto plan = std::make_shared<const Plan>(make_plan(random, profile));
     for (int j = 0; j < trainings_of_each; ++j) {
       auto events = random_training(random, profile, random_integer(random, 1, 6));
       events.push_back({TrainingEventKind::finish});
@@ -50,11 +61,11 @@ TEST(SchedulerProperties, HoldInRandomTraining) {
   }
 }
 
-TEST(SchedulerProperties, RanksLaunchTheSame) {
+TEST_P(SchedulerProperties, RanksLaunchTheSame) {
   Random random(77);
   for (int i = 0; i < 2000; ++i) {
     const Profile profile = random_profile(random);
-    const auto plan = std::make_shared<const Plan>(random_plan(random, profile, {.gradients = 0.15}));
+    const auto plan = std::make_shared<const Plan>(make_plan(random, profile));
     const std::int64_t num_iterations = random_integer(random, 1, 8);
     const std::int64_t first_iteration = random_integer(random, 0, plan->period);
     const auto launches = [&] {
