@@ -66,6 +66,9 @@ class Engine:
         """
     def on_unplanned_backward(self, callback: Callable[[], None]) -> None:
         """Has it called at the end of final backwards, on their thread, while there is no plan."""
+    def on_layer_update(self, callback: Callable[[int], None]) -> None:
+        """Has it called in final backwards, on their threads and one at a time, to step the layer with this
+        index: when its gradients are complete, or at the end of the backward. Not while there is no plan."""
     def set_plan(
         self,
         plan: str,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from dreamddp._core import longest_period, reject
+from dreamddp import fused_update
+from dreamddp._core import Plan, longest_period, reject
 from dreamddp.measured_iterations import MIN_ITERATIONS
 from dreamddp.planner_names import check_planner
 from dreamddp.planning import PlanningOptions
@@ -36,6 +37,18 @@ def check_arguments(
     check_range("first_iteration", first_iteration, 0, 1 << 62)
     check_range("profile_iterations", options.profile_iterations, MIN_ITERATIONS, 1_000_000)
     _check_optimizers(model, optimizers)
+
+
+def check_fused(
+    optimizers: Sequence[torch.optim.Optimizer], options: PlanningOptions, plan: Plan | None
+) -> None:
+    """Raises ValueError where plan or planner and optimizers do not fit the kind of update."""
+    if plan is not None:
+        fused_update.check_plan(plan, options.fused_update)
+    if options.fused_update:
+        fused_update.check_optimizers(optimizers)
+        if plan is None:
+            fused_update.check_planner(options.planner)
 
 
 def check_range(name: str, value: float, least: float, most: float) -> None:

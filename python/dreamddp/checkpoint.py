@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import agreement, model_state
+from dreamddp import agreement, fused_update, model_state
 from dreamddp._core import Link, Plan, Profile, reject
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
@@ -181,6 +181,8 @@ def load(
         nonlocal saved
         saved = SavedTraining.from_state(state)
         saved.check_fits(layers, dist.get_rank(group), dist.get_world_size(group), given_plan)
+        if saved.plan is not None:
+            fused_update.check_plan(saved.plan, planning.is_fused, "state")
         return saved.shared()
 
     agreement.require_equal(agreement.on_all_ranks(shared, group, "loading a state of DreamDDP"), "the state")

@@ -13,6 +13,8 @@ from dreamddp._core import (
     format_bytes_per_second,
     format_seconds,
     make_plan,
+    planner_can_fuse,
+    planner_quantity,
     planners,
     simulate,
 )
@@ -54,19 +56,30 @@ class Choices:
     periods: Sequence[Sequence[int]]
     staging_bytes: int = default_staging_bytes
     max_delay: int = 0
+    fused_update: bool = False
+    """for planners of parameters; plans of gradients are the same with it"""
 
     @property
     def num_plans(self) -> int:
         return sum(1 + len(self.planners) * len(periods) for periods in self.periods)
 
 
-def default_planners(profile: Profile) -> list[str]:
-    """All but exhaustive search, exact partitions of very large models, and ddp where there are no sizes."""
+def default_planners(profile: Profile, *, fused_update: bool = False) -> list[str]:
+    """All but exhaustive search, exact partitions of very large models, and ddp where there are no sizes.
+
+    With fused updates, also without planners of parameters that make no such plans.
+    """
     left_out = {"brute-force"}
     if not _sizes_are_known(profile):
         left_out.add("ddp")
     if len(profile.layers) > MOST_LAYERS_FOR_SEQUENTIAL:
         left_out.add("sequential")
+    if fused_update:
+        left_out |= {
+            name
+            for name, _ in planners()
+            if planner_quantity(name) is Quantity.parameters and not planner_can_fuse(name)
+        }
     return [name for name, _ in planners() if name not in left_out]
 
 
@@ -115,6 +128,7 @@ def _plan_and_time(
         period=period,
         staging_bytes=choices.staging_bytes,
         max_delay=choices.max_delay,
+        fused_update=choices.fused_update and planner_quantity(planner) is Quantity.parameters,
     )
     return plan, simulate(
         plan, profile, link, staging_bytes=min(choices.staging_bytes, default_staging_bytes)

@@ -17,7 +17,7 @@ from torch import nn
 from dreamddp import _core, agreement, checkpoint, compute_threads, description, joining, log, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
-from dreamddp.arguments import check_arguments, check_range
+from dreamddp.arguments import check_arguments, check_fused, check_range
 from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, make_group, seconds_of
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
@@ -72,6 +72,9 @@ class DreamDDP:
         first_iteration: the place in the plan to start from; for a training that goes on.
         profile_iterations: how many iterations to measure before the plan is made; rounded up to whole
             periods.
+        fused_update: the optimizers step each layer inside the backward, as soon as its gradient is there,
+            and averages have until the next forward. For optimizers that keep their state by parameter;
+            gradients must stay as the backward leaves them. See docs/training.md.
 
     Raises:
         ValueError: for arguments out of range, and on all ranks where ranks disagree on model, plan or
@@ -95,6 +98,7 @@ class DreamDDP:
         max_period: int = 100,
         first_iteration: int = 0,
         profile_iterations: int = DEFAULT_PROFILE_ITERATIONS,
+        fused_update: bool = False,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError(
@@ -114,6 +118,7 @@ class DreamDDP:
             max_period=max_period,
             profile_iterations=profile_iterations,
             staging_bytes=staging_bytes,
+            fused_update=fused_update,
         )
 
         self._options = options
@@ -131,6 +136,7 @@ class DreamDDP:
             check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
             check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
+            check_fused(self._optimizers, options, self._given_plan)
             self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
             return description.describe(
                 model,
@@ -295,9 +301,17 @@ class DreamDDP:
         exception leaves at once.
 
         Raises:
-            ValueError: where gradients are averaged: a rank that makes no steps would not stay equal.
+            ValueError: where gradients are averaged: a rank that makes no steps would not stay equal; with
+                fused updates.
             SyncError: where a peer is missing.
         """
+        if self._options.fused_update:
+            _core.reject(
+                "join()",
+                "fused_update=True",
+                "steps behind the backward",
+                "Attach with fused_update=False, or give all ranks as many batches.",
+            )
         if self._planning.averages_gradients:
             _core.reject(
                 "join()",

@@ -17,9 +17,10 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
-from dreamddp import _core, agreement, log, profiling
+from dreamddp import _core, agreement, fused_update, log, profiling
 from dreamddp._core import Plan, Profile
 from dreamddp._runtime import Engine
+from dreamddp.fused_update import FusedUpdate
 from dreamddp.layers import ModelLayer
 from dreamddp.model_watch import ModelWatch
 from dreamddp.module_hooks import ModuleHook
@@ -64,6 +65,7 @@ class LoopHooks:
         self._read_hooks: ReadHooks | None = None
         self._accumulation = AccumulationWarning()
         self._stepped: set[int] = set()
+        self._fused: FusedUpdate | None = None
         self._raised_before: BaseException | None = None
         self._handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(ModuleHook(self._before_forward, before_copy=self.wait)),
@@ -77,6 +79,9 @@ class LoopHooks:
                 method()
 
         engine.on_unplanned_backward(unplanned_backward)
+        if planning.is_fused:
+            self._fused = FusedUpdate(model, optimizers, layers)
+            engine.on_layer_update(self._fused.step_layer)
         for index, optimizer in enumerate(optimizers):
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
@@ -167,6 +172,8 @@ class LoopHooks:
         self._stepped.clear()
         self._stop_watch()
         if self._engine.awaits_step:  # the last step was skipped, or there is none for each backward
+            if self._fused is not None:
+                fused_update.reject_missing_step()
             self._backward_ended()
             self._accumulation.step_was_skipped()
         self._engine.forward_starts()
@@ -199,6 +206,13 @@ class LoopHooks:
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if self._fused is not None:
+            if self._fused.is_stepping:
+                return None
+            if closure is not None:
+                fused_update.reject_closure(optimizer)
+            if self._engine.awaits_step:  # else there is nothing that was used: a step like any other
+                self._fused.step_begins(optimizer)
         if closure is None:
             self._step_begins()
             return None
@@ -227,9 +241,15 @@ class LoopHooks:
 
     def _after_step(self, index: int) -> Any:
         def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if self._fused is not None:
+                if self._fused.is_stepping:
+                    return
+                self._fused.step_ends()
             self._stepped.add(index)
             if len(self._stepped) == self._num_optimizers:
                 self._stepped.clear()
+                if self._fused is not None:
+                    self._fused.iteration_ends()
                 self._engine.step_ends()
                 self._accumulation.step_ends()
 
@@ -261,6 +281,8 @@ class LoopHooks:
                 agreement.gather(observed, self._group, "comparing when layers are read")
             )
             plan = self._planning.first_plan(self.order)
+            if self._fused is not None:
+                self._fused.step_all()
             self._carry_out(plan, self._planning.first_iteration, after_backward=True)
 
     def _carry_out(

@@ -26,6 +26,7 @@ class PlanningOptions:
     max_period: int
     profile_iterations: int
     staging_bytes: int
+    fused_update: bool = False
 
     def description(self) -> dict[str, Any]:
         """What must be equal on all ranks."""
@@ -35,6 +36,7 @@ class PlanningOptions:
             "max_period": self.max_period,
             "profile_iterations": self.profile_iterations,
             "staging_bytes": self.staging_bytes,
+            "fused_update": self.fused_update,
         }
 
 
@@ -87,6 +89,11 @@ class Planning:
         return self._given_plan is None and (
             _core.planner_quantity(self._options.planner) is Quantity.gradients
         )
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the optimizers step each layer inside the backward."""
+        return self._options.fused_update
 
     @property
     def is_measuring(self) -> bool:
@@ -162,7 +169,13 @@ class Planning:
         self._engine.set_sampling(True)
         profile = profiling.untimed_profile(order, self._layers)
         link = Link(bandwidth_bytes_per_second=1e9)  # these planners do not look at it
-        return _core.make_plan("ssgd" if averages_gradients else "local-sgd", profile, link, period=period)
+        return _core.make_plan(
+            "ssgd" if averages_gradients else "local-sgd",
+            profile,
+            link,
+            period=period,
+            fused_update=self.is_fused,
+        )
 
     def _agreed_plan(self, profile: Profile) -> Plan:
         if self.link is None:
@@ -176,6 +189,19 @@ class Planning:
         slack = _core.training_slack
         period = self._options.period
         if period == "auto":
-            period = _core.choose_period(profile, link, max_period=self._options.max_period, slack=slack)
+            period = _core.choose_period(
+                profile,
+                link,
+                max_period=self._options.max_period,
+                slack=slack,
+                fused_update=self.is_fused,
+            )
         # No memory beyond the ring: held and carried averages come only with a plan that is given.
-        return _core.make_plan(self._options.planner, profile, link, period=period, slack=slack)
+        return _core.make_plan(
+            self._options.planner,
+            profile,
+            link,
+            period=period,
+            slack=slack,
+            fused_update=self.is_fused,
+        )

@@ -36,6 +36,11 @@ class LayerReads:
     is_repeated: bool = False
     """Whether the gradient of a parameter came more than once in the backward."""
 
+    @property
+    def is_read_behind_gradient(self) -> bool:
+        """Whether an operator reads it when its gradients are complete: through a detached tensor, say."""
+        return NEVER != self.backward_end < self.last_backward_read
+
 
 @dataclass
 class Reader:
@@ -58,7 +63,8 @@ class AgreedReads:
     """Modules whose forward must wait for the layer; empty where no rank read it."""
     last_reader: str
     is_repeated: bool
-    """Whether gradients come more than once in a backward, as from several checkpointed parts."""
+    """Whether gradients come more than once in a backward, as from several checkpointed parts, or the layer
+    is read once more behind them: only the end of the backward then shows that it is over."""
 
 
 class ReadWatch(TorchDispatchMode):
@@ -245,7 +251,7 @@ def agree_on_reads(observed: Sequence[ObservedReads]) -> ReadOrder:
             last,
             readers,
             min(last_readers, default=""),
-            any(layer.is_repeated for layer, _ in seen),
+            any(layer.is_repeated or layer.is_read_behind_gradient for layer, _ in seen),
         )
 
     forward: dict[str, tuple[int, int]] = {}

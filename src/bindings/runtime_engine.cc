@@ -83,15 +83,16 @@ void wait_if(Engine& engine, bool must_wait) {
 using EnginePointer = std::shared_ptr<Engine>;
 
 /// A Python callable for use in a backward; released with the GIL held.
-std::function<void()> callback_in_backward(py::object callable) {
+template <typename... Arguments>
+std::function<void(Arguments...)> callback_in_backward(py::object callable) {
   const std::shared_ptr<py::object> held(new py::object(std::move(callable)), [](py::object* object) {
     const py::gil_scoped_acquire gil;
     delete object;
   });
-  return [held] {
+  return [held](Arguments... arguments) {
     const py::gil_scoped_acquire gil;
     try {
-      (*held)();
+      (*held)(arguments...);
     } catch (py::error_already_set& error) {
       error.restore();
       throw_python_error();
@@ -152,9 +153,15 @@ void bind_engine(py::module_& module) {
       .def(
           "on_unplanned_backward",
           [](Engine& engine, py::object callback) {
-            engine.on_unplanned_backward(callback_in_backward(std::move(callback)));
+            engine.on_unplanned_backward(callback_in_backward<>(std::move(callback)));
           },
           py::arg("callback"), "Called at the end of final backwards, while there is no plan.")
+      .def(
+          "on_layer_update",
+          [](Engine& engine, py::object callback) {
+            engine.on_layer_update(callback_in_backward<std::size_t>(std::move(callback)));
+          },
+          py::arg("callback"), "Called in final backwards to step a layer.")
       .def("set_plan", &set_plan, py::arg("plan"), py::arg("profile"), py::kw_only(),
            py::arg("first_iteration"), py::arg("after_backward"),
            py::arg("pending") = std::vector<PendingTuple>{},

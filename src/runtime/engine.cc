@@ -64,6 +64,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
   seen_in_backward_.assign(layer_of_parameter_.size(), -1);
   missing_.assign(layers_.size(), 0);
   is_repeated_.assign(layers_.size(), false);
+  is_updated_.assign(layers_.size(), false);
 }
 
 Engine::~Engine() { close(); }
@@ -103,6 +104,7 @@ void Engine::close() {
   board_->close();
   pending_waits_.clear();
   on_unplanned_backward_ = nullptr;
+  on_layer_update_ = nullptr;
 }
 
 std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
@@ -283,6 +285,7 @@ void Engine::begin_backward() {
           "Put all but the last backward() of an iteration under no_sync(), or add the losses and call it "
           "once; give checkpoint() use_reentrant=False.");
     }
+    is_updated_.assign(layers_.size(), false);
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
       missing_[layer] = layers_[layer].parameters.size() + (is_repeated_[layer] ? 1 : 0);
     }
@@ -320,7 +323,7 @@ void Engine::enter_backward() {
 }
 
 void Engine::on_gradient(std::size_t parameter) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   enter_backward();
   if (!backward_is_final_ || !scheduler_ || seen_in_backward_[parameter] == backward_) {
     return;
@@ -330,6 +333,8 @@ void Engine::on_gradient(std::size_t parameter) {
   if (--missing_[layer] > 0) {
     return;
   }
+  update_layer(layer, lock);
+  if (!scheduler_) return;  // closed meanwhile
   const std::size_t plan_layer = running_->plan_layer[layer];
   recorder_->layer_backward_ends(plan_layer);
   carry_out(scheduler_->backward_ends(plan_layer));
@@ -353,6 +358,7 @@ void Engine::on_backward_end() {
     return;
   }
   backward_ended_ = true;
+  for (std::size_t layer = 0; layer < layers_.size() && scheduler_; ++layer) update_layer(layer, lock);
   if (scheduler_) {
     finish_backward();
   } else if (const auto callback = on_unplanned_backward_) {

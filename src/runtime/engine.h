@@ -83,6 +83,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Called at the end of final backwards, while there is no plan; it may set one.
   void on_unplanned_backward(std::function<void()> callback);
 
+  /// Fused updates: called in final backwards to step one of the engine's layers, when its gradients are
+  /// complete or at the end of the backward, once and by one thread at a time, before any average of it
+  /// begins. While there is no plan it is not called: on_unplanned_backward() then steps all layers.
+  void on_layer_update(std::function<void(std::size_t layer)> update);
+
   /// Carries out `plan` from now on, starting at `first_iteration` (counted from the start of training).
   /// Layers of events are those of `profile`, from here on. Blocks until ops of the plan before have ended.
   /// @param after_backward the final backward of first_iteration has just ended, its step has not begun; all
@@ -170,6 +175,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void enter_backward();
   void note_recomputation();
   void begin_backward();
+  void update_layer(std::size_t layer, Lock& lock);
   void finish_backward();
   void carry_out(const SyncScheduler::Actions& actions);
   void wait_for_pending();
@@ -194,6 +200,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<Lane> lane_;  // wait() keeps it without the mutex
   std::vector<std::int64_t> pending_waits_;
   std::function<void()> on_unplanned_backward_;
+  std::function<void(std::size_t)> on_layer_update_;
+  std::mutex update_mutex_;  // optimizers are not thread-safe; taken without mutex_
 
   bool in_forward_ = false;  // a training forward of the model, some parts of which may have no gradients
 
@@ -205,6 +213,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<int> seen_in_backward_;  // per parameter: the backward that last brought its gradient
   std::vector<std::size_t> missing_;   // per engine layer: gradients still to come
   std::vector<bool> is_repeated_;      // per engine layer, see set_repeated()
+  std::vector<bool> is_updated_;       // per engine layer: stepped in this backward
 
   bool no_sync_ = false;
   bool forward_in_no_sync_ = false;

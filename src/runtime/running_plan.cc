@@ -77,7 +77,7 @@ std::shared_ptr<const RunningPlan> make_running_plan(const Plan& plan, const Pro
   for (std::size_t i = 0; i < layers.size(); ++i) {
     parameters_of[running->plan_layer[i]] = &layers[i];
   }
-  const EventOrder order(profile);
+  const EventOrder order(profile, plan.update);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     TransportOp op{.slices = {}, .quantity = plan.ops[i].quantity, .statistics = {}};
     for (const Segment& segment : plan.ops[i].segments) {

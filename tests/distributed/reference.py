@@ -2,7 +2,8 @@
 
 Knows nothing of hooks, lanes or time. Weights are averaged as they are at an op's launch; the result is
 written at once (averages in place: nobody reads or writes in between), before the step of the deadline
-(held), or added as a difference at the deadline (carried). Gradients are averaged behind the backward.
+(held), or added as a difference at the deadline (carried). Gradients are averaged behind the backward. Where
+updates are fused, every average in place is of weights that have been stepped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dreamddp import EventKind, Op, OpMode, Plan, Profile, Quantity, Segment
+from dreamddp import EventKind, Op, OpMode, Plan, Profile, Quantity, Segment, Update
 from dreamddp._core import op_mode
 from dreamddp.layers import find_layers
 
@@ -123,6 +124,10 @@ def run_reference(
         compute_gradients: called with rank, model and iteration; leaves the gradients in the model.
         profile: says when layers are read.
     """
+    if plan.update is Update.fused:
+        end = first_iteration + iterations
+        _run_fused(models, optimizers, compute_gradients, plan, range(first_iteration, end))
+        return
     under_way: list[Averaging] = []
     plan_ops = plan.ops  # objects to tell executions of one op by
 
@@ -159,3 +164,26 @@ def run_reference(
     for averaging in list(under_way):
         under_way.remove(averaging)
         apply(averaging, models, plan, under_way)
+
+
+def _run_fused(
+    models: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    compute_gradients: Callable[[int, nn.Module, int], None],
+    plan: Plan,
+    iterations: range,
+) -> None:
+    def average(ops: Sequence[Op], iteration: int) -> None:
+        for op in ops:
+            apply(launch(models, plan, op, iteration, OpMode.in_place), models, plan, [])
+
+    for iteration in iterations:
+        ops = [op for op in plan.ops if op.launch.iteration == iteration % plan.period]
+        in_forward = [op for op in ops if op.launch.kind is EventKind.after_forward]
+        average(in_forward, iteration)
+        for rank, model in enumerate(models):
+            compute_gradients(rank, model, iteration)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        average([op for op in ops if op.launch.kind is not EventKind.after_forward], iteration)

@@ -11,6 +11,7 @@ from dreamddp.commands.compare_table import Advice, ComparisonResult, print_tabl
 from dreamddp.commands.link_arguments import add_link_arguments, link_from, link_with_bandwidth
 from dreamddp.commands.output_file import check_output
 from dreamddp.commands.plan_arguments import (
+    add_fused_argument,
     add_memory_arguments,
     period_from,
     staging_bytes_from,
@@ -41,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", help="write charts and timelines as one page, readable offline"
     )
+    add_fused_argument(
+        parser,
+        "let the optimizer step each layer inside the backward; planners of gradients are as without it, and "
+        "by default those that cannot are left out",
+    )
     add_memory_arguments(parser)
     add_link_arguments(parser)
 
@@ -51,11 +57,12 @@ def run(args: argparse.Namespace) -> ComparisonResult:
     chosen = _planners(args.planners)
     profile = Profile.load(args.profile)
     choices = Choices(
-        planners=chosen or default_planners(profile),
+        planners=chosen or default_planners(profile, fused_update=args.fused),
         links=links,
-        periods=[_periods(args.periods, profile, link) for link in links],
+        periods=[_periods(args.periods, profile, link, args.fused) for link in links],
         staging_bytes=staging_bytes_from(args),
         max_delay=args.max_delay,
+        fused_update=args.fused,
     )
     cases = _compare_with_progress(profile, choices)
     reference = reference_planner(profile)
@@ -115,8 +122,11 @@ def _links(args: argparse.Namespace) -> list[Link]:
     return [link_with_bandwidth(args, rate) for rate in dict.fromkeys(rates)]
 
 
-def _periods(text: str, profile: Profile, link: Link) -> list[int]:
-    return sorted({period_from(item, profile, link, "--periods") for item in _items(text, "--periods")})
+def _periods(text: str, profile: Profile, link: Link, fused_update: bool) -> list[int]:
+    items = _items(text, "--periods")
+    return sorted(
+        {period_from(item, profile, link, "--periods", fused_update=fused_update) for item in items}
+    )
 
 
 def _compare_with_progress(profile: Profile, choices: Choices) -> list[Case]:

@@ -11,6 +11,7 @@ from dreamddp.commands.bubble_arguments import add_bubble_arguments, drift_from
 from dreamddp.commands.link_arguments import add_link_arguments, link_from
 from dreamddp.commands.output_file import check_output
 from dreamddp.commands.plan_arguments import (
+    add_fused_argument,
     add_memory_arguments,
     add_slack_argument,
     period_from,
@@ -32,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--period", metavar="H", default="auto", help="iterations, or auto (the default)")
     add_memory_arguments(parser)
     add_slack_argument(parser)
+    add_fused_argument(
+        parser,
+        "plan for an optimizer that steps each layer inside the backward (fused_update of DreamDDP), with "
+        "local-sgd, equal-count, dreamddp or balanced",
+    )
     add_bubble_arguments(parser)
     add_search_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write the plan")
@@ -43,7 +49,7 @@ def run(args: argparse.Namespace) -> Row:
     link = link_from(args)
     planner = check_planner(args.planner, "--planner")
     profile = Profile.load(args.profile)
-    period = period_from(args.period, profile, link, "--period", slack=args.slack)
+    period = period_from(args.period, profile, link, "--period", slack=args.slack, fused_update=args.fused)
     staging_bytes = staging_bytes_from(args)
     drift = drift_from(args, profile)
     search = search_from(args)
@@ -59,6 +65,7 @@ def run(args: argparse.Namespace) -> Row:
         fill_bubbles=args.fill_bubbles,
         drift=drift,
         search=search,
+        fused_update=args.fused,
     )
     planning_seconds = time.perf_counter() - begin
     row = simulation_row(plan, simulate(plan, profile, link, staging_bytes=ring_bytes(staging_bytes)))

@@ -45,6 +45,10 @@ def add_slack_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_fused_argument(parser: argparse.ArgumentParser, help_text: str) -> None:
+    parser.add_argument("--fused", action="store_true", help=help_text)
+
+
 def staging_bytes_from(args: argparse.Namespace) -> int:
     return default_staging_bytes if args.staging is None else parse_num_bytes(args.staging, "--staging")
 
@@ -57,10 +61,14 @@ def ring_bytes(staging_bytes: int) -> int:
 _MAX_DIGITS = 100  # of a number that is looked at: Python refuses to read very long ones
 
 
-def period_from(text: str, profile: Profile, link: Link, field: str, *, slack: float = 0.0) -> int:
+def period_from(
+    text: str, profile: Profile, link: Link, field: str, *, slack: float = 0.0, fused_update: bool = False
+) -> int:
     """A number of iterations; for "auto" the smallest period at which the link no longer limits."""
     given = parse_period(text, field)
-    return choose_period(profile, link, slack=slack) if given is None else given
+    if given is not None:
+        return given
+    return choose_period(profile, link, slack=slack, fused_update=fused_update)
 
 
 def parse_period(text: str, field: str) -> int | None:
