@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from dreamddp import DreamDDP, Layer, Plan, Profile
+from dreamddp import DreamDDP, Layer, Plan, Profile, Update
 from dreamddp.layers import find_layers
 from tests.distributed.models import Attention, batch_for, mlp
-from tests.distributed.plans import both_windows_plan, forward_window_plan
+from tests.distributed.plans import both_windows_plan, forward_window_plan, fused_backward_plan
 from tests.distributed.ranks import run_ranks
 from tests.distributed.reference import run_reference
 
@@ -134,6 +134,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 PLANS: dict[str, Callable[[list[str]], Plan]] = {
     "both windows": lambda layers: both_windows_plan(layers, period=2),
     "forward window": forward_window_plan,
+    "fused updates": lambda layers: fused_backward_plan(layers, period=2),
 }
 
 
@@ -156,7 +157,8 @@ def layers_of(name: str) -> list[str]:
 
 def train(rank: int, name: str, plan: str, set_to_none: bool = True) -> State:
     model, optimizer = build(name, rank)
-    sync = DreamDDP(model, optimizer, plan=PLANS[plan](layers_of(name)), timeout=20.0)
+    made = PLANS[plan](layers_of(name))
+    sync = DreamDDP(model, optimizer, plan=made, fused_update=made.update is Update.fused, timeout=20.0)
     for iteration in range(20):
         compute_gradients(rank, model, iteration)
         optimizer.step()
@@ -242,7 +244,8 @@ def train_compiled(rank: int, when: str, plan: str) -> State:
         model.compile(backend="aot_eager")
     layers = layers_of("shared layer")
     prefix = "_orig_mod." if when == "before" else ""
-    sync = DreamDDP(compiled, optimizer, plan=PLANS[plan]([prefix + layer for layer in layers]), timeout=20.0)
+    made = PLANS[plan]([prefix + layer for layer in layers])
+    sync = DreamDDP(compiled, optimizer, plan=made, fused_update=made.update is Update.fused, timeout=20.0)
     if when == "after":
         compiled = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
     elif when == "in place after":

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from dreamddp import DreamDDP, Event, EventKind, Layer, Link, Op, Plan, Profile, Segment, Update, make_plan
+from dreamddp import DreamDDP, Layer, Link, Plan, Profile, Update, make_plan
 from tests.distributed.models import MODELS, batch_for, loss_of
+from tests.distributed.plans import fused_backward_plan
 from tests.distributed.ranks import run_ranks
 from tests.distributed.reference import run_reference
 from tests.distributed.test_engine_reference import found_profile
@@ -55,22 +56,7 @@ def fused_plan(name: str, planner: str, period: int = 3) -> Plan:
     return plan
 
 
-def backward_plan(layers: list[str], period: int = 2) -> Plan:
-    """Every layer in one of the iterations, from its own backward to its next forward."""
-    ops = [
-        Op(
-            [Segment(index)],
-            launch=Event(index % period, EventKind.after_backward, index),
-            deadline=Event(index % period + 1, EventKind.before_forward, index),
-        )
-        for place in range(period)
-        for index in reversed(range(len(layers)))
-        if index % period == place
-    ]
-    return Plan(planner="by hand", period=period, layers=layers, ops=ops, update=Update.fused)
-
-
-MLP_PLAN = backward_plan(["0", "2", "4"])
+MLP_PLAN = fused_backward_plan(["0", "2", "4"], period=2)
 NO_TIMES = Profile([Layer("any", num_bytes=4)])
 
 
