@@ -3,7 +3,8 @@
 #   make train   train over an emulated slow link, three ways, and compare (DATA=path, ARGS="--steps 100")
 #   make test    run every test
 #   make setup   environment, dependencies and build, without running anything
-#   make bench   measure, and write result files into benchmarks/ (PROFILES=folder of published runs)
+#   make bench   measure, and write result files into benchmarks/ (PROFILES=folder of published runs;
+#                as root also over a real slow link)
 #   make lint    check format, style and types
 #   make format  repair the format
 #   make clean   remove what was built; the environment (.venv) stays
@@ -36,9 +37,10 @@ cpp_files := $(call find,include src tests examples,'*.h') $(call find,src tests
 lane_sources := $(shell sed -n 's/^set(lane_sources \(.*\))/\1/p' CMakeLists.txt)
 linted_sources := $(call find,src/core,'*.cc') $(addprefix src/runtime/,$(lane_sources))
 on_profiles := planning search
+as_root := slow_link
 package_files := pyproject.toml README.md LICENSE CMakeLists.txt \
   $(call find,cmake,'*.cmake') $(call find,include src,'*.h') $(call find,src,'*.cc') $(call find,python,'*.py*')
-benchmarks := $(filter-out __init__ result_file $(on_profiles),$(basename $(notdir $(wildcard benchmarks/*.py))))
+benchmarks := $(filter-out $(as_root) $(on_profiles),$(basename $(notdir $(shell grep -l __main__ benchmarks/*.py))))
 test_files := $(call find,tests,'*.cc') $(call find,tests,'*.h')
 
 .PHONY: help
@@ -64,6 +66,11 @@ bench: .venv/package
 	for name in $(benchmarks); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 	for name in $(if $(PROFILES),$(on_profiles)); do
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name "$(PROFILES)"
+	done
+	for workers in $(if $(filter 0,$(shell id -u)),2 4); do
+	  for name in $(as_root); do
+	    echo "== $$name, $$workers workers"; $(BIN)/python -m benchmarks.$$name --workers $$workers
+	  done
 	done
 
 # The environment, step by step; each is done again only when what it depends on has changed.

@@ -59,3 +59,13 @@ def require_equal(descriptions: list[dict[str, Any]], what: str) -> None:
                     f"ranks disagree on {what}: {key} is {ours} on rank 0 and {theirs} on rank {rank}. "
                     "Build the same model, with the same arguments, on every rank."
                 )
+
+
+def require_same_call(calls: list[str]) -> None:
+    """Raises ValueError where the calls that ranks have made are not the same."""
+    for rank, call in enumerate(calls):
+        if call != calls[0]:
+            raise ValueError(
+                f"ranks disagree: rank 0 calls {calls[0]}, rank {rank} calls {call}. Make the same calls, in "
+                "the same order, on every rank."
+            )

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, checkpoint, description, joining, log, model_state
+from dreamddp import _core, agreement, checkpoint, compute_threads, description, joining, log, model_state
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_fused, check_range
@@ -25,6 +25,7 @@ from dreamddp.model_watch import check_unattached
 from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
 from dreamddp.sync_stats import SyncStats, means_of
+from dreamddp.waiting_reads import WaitingReads
 
 DEFAULT_PROFILE_ITERATIONS = 12
 MIN_TIMEOUT_SECONDS = 0.1
@@ -146,8 +147,13 @@ class DreamDDP:
                 options.description(),
             )
 
-        descriptions = agreement.on_all_ranks(describe, self._group, "attaching DreamDDP")
-        agreement.require_equal(descriptions, "model or arguments")
+        answers = agreement.on_all_ranks(
+            lambda: (describe(), compute_threads.of_this_rank()), self._group, "attaching DreamDDP"
+        )
+        agreement.require_equal([description for description, _ in answers], "model or arguments")
+        if dist.get_rank(self._group) == 0:
+            for line in compute_threads.crowded_machines([threads for _, threads in answers]):
+                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
         model_state.broadcast([*model.parameters(), *model.buffers()], self._group)
         self._attach(first_iteration)
 
@@ -379,14 +385,13 @@ class DreamDDP:
                 second moments), which is local to each rank otherwise; for a training that goes on.
 
         Raises:
-            ValueError: where ranks' optimizers keep different moments.
+            ValueError: where ranks' optimizers keep different moments, or another rank makes another call.
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         if self._hooks.model_has_changed:
             self._attach_again()
         self._engine.finish()
-        # Ranks that are still in their training would take what follows for an op of the plan.
-        self._engine.meet("finish()")
+        self._meet("finish(average_moments=True)" if average_moments else "finish()")
         if average_moments:
             average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
@@ -394,15 +399,38 @@ class DreamDDP:
         self._engine.rest()
         log.finished(self.iteration, self._group)
 
+    def _meet(self, call: str) -> None:
+        """Returns when every rank is in the same call of this object. Collective.
+
+        Raises:
+            ValueError: on all ranks, where one has made another call.
+            SyncError: where a peer is missing.
+        """
+        # Ranks that are still in their training would take what follows for an op of the plan.
+        self._engine.meet(call)
+        agreement.require_same_call(agreement.gather(call, self._group, call))
+
     def wait(self) -> None:
         """Returns when no average that is in flight changes parameters any more: for code that reads them by
         itself. Local.
 
         A forward of the model or of one of its modules waits by itself, and so do `state_dict()` and
         copying the model. Reading a tensor, as in `linear(x, model.head.weight)` outside the model's forward,
-        does not. Before parameters are written, call `finish()`.
+        does not: call this before, or see `waiting_reads()`. Before parameters are written, call `finish()`.
         """
         self._hooks.wait()
+
+    @contextmanager
+    def waiting_reads(self) -> Iterator[None]:
+        """Around code that reads parameters in ways of its own, or the whole loop, to find out whether it
+        does: every torch function that this thread calls on a parameter, or on a view of one, waits until no
+        average in flight changes that layer. Local.
+
+        It makes each call of a torch function some microseconds slower. It does not see inside
+        `loss.backward()`, compiled and scripted functions, nor memory that is shared with NumPy.
+        """
+        with WaitingReads(lambda: self._layers, lambda layer: self._hooks.wait_for(layer)):
+            yield
 
     def state_dict(self) -> dict[str, Any]:
         """What it takes, beside the states of model and optimizers, to go on exactly here: bit for bit the
@@ -443,10 +471,11 @@ class DreamDDP:
         largest over the ranks.
 
         Raises:
+            ValueError: where another rank makes another call.
             SyncError: where a peer is missing.
         """
         self._engine.pending()
-        self._engine.meet("averaged_state_dict()")
+        self._meet("averaged_state_dict()")
         return checkpoint.averaged_state(self._model, self._engine, self._group)
 
     def detach(self) -> None:

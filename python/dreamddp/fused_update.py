@@ -31,6 +31,7 @@ class FusedUpdate:
         self._layers = layers
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._parts = [_Parts(optimizer, layers) for optimizer in optimizers]
+        self._ours = {id(parameter) for layer in layers for parameter in layer.parameters}
         self._used: dict[int, _UsedGradient] = {}
         self._taken: list[_UsedGradient] = []
         self.is_stepping = False
@@ -64,7 +65,6 @@ class FusedUpdate:
         Raises:
             RuntimeError: where they are no longer what was used, as by clipping or a loss scaler.
         """
-        ours = {id(parameter) for layer in self._layers for parameter in layer.parameters}
         name = f"{type(optimizer).__name__}.step()"
         for attribute in ("grad_scale", "found_inf"):  # by which a GradScaler tells fused optimizers
             if getattr(optimizer, attribute, None) is not None:
@@ -75,7 +75,7 @@ class FusedUpdate:
                 )
         taken = []
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-            if id(parameter) not in ours:
+            if id(parameter) not in self._ours:
                 continue
             used = self._used.get(id(parameter))
             if (parameter.grad is not None) if used is None else used.has_changed:

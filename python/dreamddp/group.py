@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from dreamddp._core import SyncError
@@ -36,6 +37,15 @@ def make_group(process_group: dist.ProcessGroup | None, timeout_seconds: float) 
         )
     assert isinstance(group, dist.ProcessGroup)
     return group
+
+
+def communication_device(group: dist.ProcessGroup, device: torch.device) -> torch.device:
+    """Where tensors of `device` are communicated: there, if the group has a backend for it, else where it has
+    one. The emulated link takes host memory only, a group of NCCL alone takes none."""
+    types = [supported.type for supported in group._device_types]
+    if device.type in types:
+        return device
+    return torch.device("cpu" if "cpu" in types else types[0])
 
 
 @contextmanager

@@ -52,10 +52,12 @@ def find_layers(model: nn.Module) -> list[ModelLayer]:
     A tied parameter belongs to the first module that owns it. Frozen and empty parameters are left out.
 
     Raises:
-        ValueError: for lazy modules that have not been run yet, and for dtypes that have no mean.
+        ValueError: for lazy modules that have not been run yet, for dtypes that have no mean, and for
+            trainable parameters and running statistics on several devices.
     """
     layers: list[ModelLayer] = []
     seen: set[int] = set()
+    first_on: dict[torch.device, str] = {}
     for module_name, module in model.named_modules():
         own: list[nn.Parameter] = []
         for name, parameter in module.named_parameters(recurse=False):
@@ -73,10 +75,19 @@ def find_layers(model: nn.Module) -> list[ModelLayer]:
                 )
             seen.add(id(parameter))
             own.append(parameter)
+            first_on.setdefault(parameter.device, f"'{full_name}'")
         if own:
-            layers.append(
-                ModelLayer(layer_name(module_name), module, tuple(own), _running_statistics(module))
-            )
+            statistics = _running_statistics(module)
+            for tensor in statistics:
+                first_on.setdefault(tensor.device, f"statistics of '{layer_name(module_name)}'")
+            layers.append(ModelLayer(layer_name(module_name), module, tuple(own), statistics))
+    if len(first_on) > 1:
+        reject(
+            "devices of the model",
+            ", ".join(f"{device} (first {name})" for device, name in first_on.items()),
+            "one device in each process",
+            "Move the model to one device, or freeze (requires_grad=False) what is on another.",
+        )
     return layers
 
 

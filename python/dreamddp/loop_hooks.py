@@ -124,6 +124,11 @@ class LoopHooks:
         if self._read_hooks is not None:
             self._read_hooks.wait(self._model)
 
+    def wait_for(self, layer: str) -> None:
+        """Returns when the layer may be read."""
+        if self._read_hooks is not None:
+            self._read_hooks.wait_for(self._model, layer)
+
     def changes(self) -> str:
         """What has changed, for people."""
         return "; ".join(self._model_watch.changes())

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from dreamddp._runtime import Engine
-from dreamddp.group import explained
+from dreamddp.group import communication_device, explained
 from dreamddp.layers import AVERAGED
 
 
@@ -18,11 +18,11 @@ def broadcast(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None
     with torch.no_grad():
         for tensor in map(_distinct_elements, tensors):
             if tensor.numel() > 0:
-                dense = tensor.contiguous()
+                dense = tensor.to(communication_device(group, tensor.device)).contiguous()
                 # As bytes: backends know some dtypes only.
                 with explained("sending rank 0's model to all ranks"):
                     dist.broadcast(dense.reshape(-1).view(torch.uint8), source, group=group)
-                if dense.data_ptr() != tensor.data_ptr():
+                if dense.device != tensor.device or dense.data_ptr() != tensor.data_ptr():
                     tensor.copy_(dense)
 
 
@@ -45,7 +45,7 @@ def average(
                 view.copy_(mean)
         for view in counters:
             # Backends know some types of integers only.
-            largest = view.long()
+            largest = view.to(communication_device(group, view.device), torch.long)
             with explained("taking the largest of each counter over the ranks"):
                 dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
             if largest is not view:

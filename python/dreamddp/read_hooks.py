@@ -26,6 +26,10 @@ class ReadHooks:
         self._handles: list[RemovableHandle] = []
         self._tied_readers: list[TiedReader] = []
         self._wait = _read_by_others(engine.forward_pre_hook(list(range(len(profile.layers)))), engine)
+        self._wait_for = {
+            layer.name: _read_by_others(engine.forward_pre_hook([index]), engine)
+            for index, layer in enumerate(profile.layers)
+        }
         modules = {layer_name(name): module for name, module in model.named_modules()}
         root = layer_name("")
         first_readers: dict[str, set[int]] = defaultdict(set)
@@ -65,6 +69,10 @@ class ReadHooks:
     def wait(self, model: nn.Module) -> None:
         """Returns when all layers may be read."""
         self._wait(model, "", False)
+
+    def wait_for(self, model: nn.Module, layer: str) -> None:
+        """Returns when the layer may be read."""
+        self._wait_for[layer](model, "", False)
 
     def backward_ended(self) -> None:
         """The final backward of an iteration is over, or its forward was given up: no gradient follows."""

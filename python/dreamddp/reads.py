@@ -155,6 +155,7 @@ class ReadWatch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
+        _count_versions(func, args)
         # The current autograd node is set only while a backward runs.
         self._in_backward = torch._C._current_autograd_node() is not None
         if not _makes_view(func):
@@ -178,6 +179,15 @@ class ReadWatch(TorchDispatchMode):
         if module not in reads.readers:
             reads.readers.append(module)
         reads.last_reader = module
+
+
+def _count_versions(func: Any, args: tuple[Any, ...]) -> None:
+    """For operators that write to lists of tensors, whose versions PyTorch does not count under a mode."""
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written and isinstance(value, list | tuple):
+            for tensor in value:
+                torch.autograd.graph.increment_version(tensor)
 
 
 def _makes_view(func: Any) -> bool:

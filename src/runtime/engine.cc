@@ -57,7 +57,7 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
       options_(std::move(options)),
       device_(make_device_stream(device_of(layers_))),
       board_(make_board(*group_, options_)),
-      recorder_(std::make_shared<TrainingRecorder>(group_->getRank())) {
+      recorder_(std::make_shared<TrainingRecorder>(group_->getRank(), device_)) {
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     layer_of_parameter_.insert(layer_of_parameter_.end(), layers_[layer].parameters.size(), layer);
   }
@@ -212,6 +212,9 @@ bool Engine::forward_starts() {
   const Lock lock(mutex_);
   forward_in_no_sync_ = no_sync_;
   in_forward_ = true;
+  several_forwards_ = several_forwards_ || (awaits_backward_ && !is_accumulating());
+  awaits_backward_ = awaits_backward_ || !is_accumulating();
+  put_off_early_ = put_off_early_ || several_forwards_;
   backward_ = no_backward;
   recomputes_ = false;
   if (!scheduler_) {
@@ -223,7 +226,6 @@ bool Engine::forward_starts() {
     early_launched_ = false;
     carry_out(scheduler_->iteration_begins());
   }
-  put_off_.clear();
   return !pending_waits_.empty();
 }
 
@@ -284,6 +286,7 @@ void Engine::forward_finishes() {
 
 void Engine::begin_backward() {
   backward_is_final_ = !is_accumulating();
+  awaits_backward_ = false;
   if (backward_is_final_) {
     if (scheduler_ && backward_ended_) {
       throw std::runtime_error(
@@ -341,9 +344,9 @@ void Engine::on_gradient(std::size_t parameter) {
   if (--missing_[layer] > 0) {
     return;
   }
+  if (policy_) policy_->gradient_is_complete(layer);
   update_layer(layer, lock);
   if (!scheduler_) return;  // closed meanwhile
-  if (policy_) policy_->gradient_is_complete(layer);
   const std::size_t plan_layer = running_->plan_layer[layer];
   recorder_->layer_backward_ends(plan_layer);
   carry_out(scheduler_->backward_ends(plan_layer));
@@ -417,7 +420,7 @@ void Engine::step_ends() {
   if (backward_ended_) {
     backward_ended_ = false;
     early_launched_ = false;
-    put_off_early_ = backward_only_no_sync_;
+    put_off_early_ = backward_only_no_sync_ || several_forwards_;
   }
 }
 

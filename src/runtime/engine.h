@@ -250,9 +250,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // An op launched at the end of a layer's forward must not be launched in a micro-batch whose backward turns
   // out to be inside no_sync(): the next micro-batch would read the averaged weights. So in the first
   // iteration such events are put off until the backward shows which kind it is, and for good once a forward
-  // outside no_sync() was followed by a backward inside.
+  // outside no_sync() was followed by a backward inside. For good, too, once several forwards came before one
+  // backward: the second would read what the end of the first has launched.
   bool put_off_early_ = true;
   bool backward_only_no_sync_ = false;
+  bool awaits_backward_ = false;  // a forward outside no_sync() has begun, and no backward since
+  bool several_forwards_ = false;
   std::vector<std::size_t> put_off_;
   bool early_launched_ = false;
 

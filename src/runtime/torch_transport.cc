@@ -284,7 +284,8 @@ void TorchTransport::wait(const Chunk& chunk, std::size_t slot_index) {
   Slot& slot = slots_.at(slot_index);
   const auto work = std::exchange(slot.work, nullptr);
   try {
-    work->wait(options_.timeout);
+    // With a timeout, NCCL would block the thread until the reduction has ended.
+    work->wait(reduces_on_device_ ? kNoTimeout : options_.timeout);
   } catch (const std::exception& error) {
     throw failure(chunk, slot.launched, error.what());
   }
@@ -334,6 +335,6 @@ void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {
   }
 }
 
-void TorchTransport::abort() { group_->abort(); }
+void TorchTransport::abort() { group_->getBackend(options_.device.type())->abort(); }
 
 }  // namespace dreamddp

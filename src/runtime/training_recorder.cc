@@ -27,7 +27,7 @@ std::vector<std::pair<double, std::size_t>> in_order(const std::vector<double>& 
 
 void TrainingRecorder::set_plan(std::vector<std::string> layers, std::vector<std::string> ops) {
   layers_ = std::move(layers);
-  begin_marks();
+  begin_iteration();
   set_ops(std::move(ops));
 }
 
@@ -45,45 +45,38 @@ void TrainingRecorder::add_ops(const std::vector<std::string>& ops) {
 }
 
 void TrainingRecorder::layer_is_read(std::size_t layer) {
-  if (marks_.first_reads[layer] == never) {
-    marks_.first_reads[layer] = compute_now();
-  }
+  Moment& first_read = now_.marks.first_reads[layer];
+  if (first_read.seconds == never) first_read = compute_now();
   open_span(SpanKind::forward, layers_[layer]);
 }
 
 void TrainingRecorder::forward_ends() {
-  marks_.forward_end = compute_now();
+  now_.marks.forward_end = compute_now();
   open_span(SpanKind::backward, "");
 }
 
 void TrainingRecorder::layer_backward_ends(std::size_t layer) {
-  marks_.backward_ends[layer] = compute_now();
-  if (open_.kind == SpanKind::backward) {
-    open_.name = layers_[layer];
-  }
+  now_.marks.backward_ends[layer] = compute_now();
+  if (open_.span.kind == SpanKind::backward) open_.span.name = layers_[layer];
   open_span(SpanKind::backward, "");
 }
 
 void TrainingRecorder::step_begins() {
-  if (marks_.step_begin == never) {
-    marks_.step_begin = compute_now();
-  }
+  if (now_.marks.step_begin.seconds == never) now_.marks.step_begin = compute_now();
   open_span(SpanKind::step, "step");
 }
 
 void TrainingRecorder::step_ends(bool completes) {
   close_span();
-  if (!completes) {
-    return;
-  }
-  marks_.step_end = compute_now();
-  if (sampling_ && marks_.begin != never && marks_.forward_end != never) {
-    samples_.push_back(times_of(marks_));
-  }
-  const double end = marks_.step_end;
-  begin_marks();
-  marks_.begin = end;
+  if (!completes) return;
+  now_.marks.step_end = compute_now();
+  Moment end = now_.marks.step_end;
+  end.num_waits = 0;
+  if (sampling_ && was_measured(now_)) samples_.push_back(std::exchange(now_, {}));
+  begin_iteration();
+  now_.marks.begin = std::move(end);
 
+  add_waits_that_are_over();
   const double now = now_seconds();
   if (last_step_end_ != never) {
     statistics_.iterations += 1;
@@ -107,22 +100,40 @@ void TrainingRecorder::wait_begins() {
   interrupted_ = open_;
   close_span();
   wait_begin_ = now_seconds();
+  wait_begin_event_ = record_event(true);
 }
 
 void TrainingRecorder::wait_ends() {
   const double now = now_seconds();
-  waited_seconds_ += now - wait_begin_;
+  const EventPointer end = record_event(true);
+  if (device_) {
+    waits_.push_back({wait_begin_event_, end});
+    if (sampling_) now_.waits.push_back(waits_.back());
+  } else {
+    waited_seconds_ += now - wait_begin_;
+  }
   if (iterations_to_record_ == 0) {
     return;
   }
-  add({.kind = SpanKind::wait,
-       .name = interrupted_.name,
-       .rank = rank_,
-       .iteration = iteration_,
-       .begin_seconds = wait_begin_,
-       .end_seconds = now});
+  add({.span = {.kind = SpanKind::wait,
+                .name = interrupted_.span.name,
+                .rank = rank_,
+                .iteration = iteration_,
+                .begin_seconds = wait_begin_,
+                .end_seconds = now},
+       .begin = wait_begin_event_,
+       .end = end});
   open_ = interrupted_;
-  open_.begin_seconds = interrupted_.begin_seconds > 0 ? now : 0;
+  open_.begin = end;
+  open_.span.begin_seconds = interrupted_.span.begin_seconds > 0 ? now : 0;
+}
+
+/// Of a device, which may have come to the end of some waits meanwhile.
+void TrainingRecorder::add_waits_that_are_over() {
+  while (!waits_.empty() && device_->is_over(*waits_.front().end)) {
+    waited_seconds_ += device_->seconds_between(*waits_.front().begin, *waits_.front().end);
+    waits_.pop_front();
+  }
 }
 
 void TrainingRecorder::op_begins(std::size_t op) {
@@ -137,12 +148,12 @@ void TrainingRecorder::op_ends(std::size_t op, std::int64_t iteration) {
   const std::lock_guard lock(mutex_);
   if (num_open_ops_ > 0 && --num_open_ops_ == 0) link_seconds_ += now - link_begin_;
   if (recording_) {
-    spans_.push_back({.kind = SpanKind::link,
-                      .name = ops_[op],
-                      .rank = rank_,
-                      .iteration = iteration,
-                      .begin_seconds = op_begins_[op],
-                      .end_seconds = now});
+    spans_.push_back({.span = {.kind = SpanKind::link,
+                               .name = ops_[op],
+                               .rank = rank_,
+                               .iteration = iteration,
+                               .begin_seconds = op_begins_[op],
+                               .end_seconds = now}});
   }
 }
 
@@ -160,9 +171,22 @@ void TrainingRecorder::reset_statistics() {
   link_begin_ = now_seconds();
 }
 
-std::vector<IterationTimes> TrainingRecorder::take_samples() { return std::exchange(samples_, {}); }
+std::vector<IterationTimes> TrainingRecorder::take_samples() {
+  if (device_ && !samples_.empty()) device_->synchronise(*samples_.back().marks.step_end.event);
+  std::vector<IterationTimes> times;
+  for (const Iteration& iteration : std::exchange(samples_, {})) {
+    times.push_back(times_of(seconds_of(iteration)));
+  }
+  return times;
+}
 
 void TrainingRecorder::record(std::int64_t num_iterations) {
+  if (device_ && num_iterations > 0) {
+    EventPointer event = record_event(true);
+    device_->synchronise(*event);
+    const std::lock_guard lock(mutex_);
+    epoch_ = {.seconds = now_seconds(), .event = std::move(event)};
+  }
   iterations_to_record_ = num_iterations;
   const std::lock_guard lock(mutex_);
   recording_ = num_iterations > 0;
@@ -170,10 +194,52 @@ void TrainingRecorder::record(std::int64_t num_iterations) {
 
 std::vector<Span> TrainingRecorder::spans() const {
   const std::lock_guard lock(mutex_);
-  return spans_;
+  const auto look_up = [&](const EventPointer& event, double& seconds) {
+    if (!event) return;
+    device_->synchronise(*event);
+    seconds = epoch_.seconds + device_->seconds_between(*epoch_.event, *event);
+  };
+  std::vector<Span> spans;
+  for (const RecordedSpan& recorded : spans_) {
+    spans.push_back(recorded.span);
+    look_up(recorded.begin, spans.back().begin_seconds);
+    look_up(recorded.end, spans.back().end_seconds);
+  }
+  return spans;
 }
 
-IterationTimes TrainingRecorder::times_of(const Marks& marks) {
+/// Whether it was sampled from begin to end.
+bool TrainingRecorder::was_measured(const Iteration& iteration) const {
+  const Marks<Moment>& marks = iteration.marks;
+  if (marks.begin.seconds == never || marks.forward_end.seconds == never) return false;
+  return !device_ || marks.begin.event;
+}
+
+/// On a device, counted from the iteration's begin.
+TrainingRecorder::Marks<double> TrainingRecorder::seconds_of(const Iteration& iteration) const {
+  const auto seconds = [&](const Moment& moment) {
+    if (!moment.event) return moment.seconds;
+    double total = device_->seconds_between(*iteration.marks.begin.event, *moment.event);
+    for (std::size_t i = 0; i < moment.num_waits; ++i) {
+      total -= device_->seconds_between(*iteration.waits[i].begin, *iteration.waits[i].end);
+    }
+    return std::max(total, 0.0);
+  };
+  const auto all_seconds = [&](const std::vector<Moment>& moments) {
+    std::vector<double> all;
+    for (const Moment& moment : moments) all.push_back(seconds(moment));
+    return all;
+  };
+  const Marks<Moment>& marks = iteration.marks;
+  return {.first_reads = all_seconds(marks.first_reads),
+          .backward_ends = all_seconds(marks.backward_ends),
+          .begin = seconds(marks.begin),
+          .forward_end = seconds(marks.forward_end),
+          .step_begin = seconds(marks.step_begin),
+          .step_end = seconds(marks.step_end)};
+}
+
+IterationTimes TrainingRecorder::times_of(const Marks<double>& marks) {
   IterationTimes times;
   times.forward_seconds.assign(marks.first_reads.size(), 0);
   times.backward_seconds.assign(marks.backward_ends.size(), 0);
@@ -195,34 +261,44 @@ IterationTimes TrainingRecorder::times_of(const Marks& marks) {
   return times;
 }
 
-double TrainingRecorder::compute_now() const { return now_seconds() - waited_seconds_; }
+TrainingRecorder::Moment TrainingRecorder::compute_now() const {
+  return {.seconds = now_seconds() - waited_seconds_,
+          .event = record_event(sampling_),
+          .num_waits = now_.waits.size()};
+}
 
-void TrainingRecorder::begin_marks() {
-  marks_.first_reads.assign(layers_.size(), never);
-  marks_.backward_ends.assign(layers_.size(), never);
-  marks_.begin = marks_.forward_end = marks_.step_begin = marks_.step_end = never;
+EventPointer TrainingRecorder::record_event(bool is_wanted) const {
+  return device_ && is_wanted ? device_->record(/*is_timed=*/true) : nullptr;
+}
+
+void TrainingRecorder::begin_iteration() {
+  now_ = {};
+  now_.marks.first_reads.resize(layers_.size());
+  now_.marks.backward_ends.resize(layers_.size());
 }
 
 void TrainingRecorder::open_span(SpanKind kind, const std::string& name) {
   if (iterations_to_record_ > 0) {
     close_span();
-    open_ = {.kind = kind,
-             .name = name,
-             .rank = rank_,
-             .iteration = iteration_,
-             .begin_seconds = now_seconds(),
-             .end_seconds = 0};
+    open_ = {.span = {.kind = kind,
+                      .name = name,
+                      .rank = rank_,
+                      .iteration = iteration_,
+                      .begin_seconds = now_seconds(),
+                      .end_seconds = 0},
+             .begin = record_event(true)};
   }
 }
 
 void TrainingRecorder::close_span() {
-  if (open_.begin_seconds > 0) {
-    open_.end_seconds = now_seconds();
+  if (open_.span.begin_seconds > 0) {
+    open_.span.end_seconds = now_seconds();
+    open_.end = record_event(true);
     add(std::exchange(open_, {}));
   }
 }
 
-void TrainingRecorder::add(Span span) {
+void TrainingRecorder::add(RecordedSpan span) {
   const std::lock_guard lock(mutex_);
   spans_.push_back(std::move(span));
 }

@@ -3,11 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dreamddp/timeline.h"
+#include "runtime/device_stream.h"
 
 namespace dreamddp {
 
@@ -25,19 +29,24 @@ struct IterationTimes {
 struct TrainingStatistics {
   std::int64_t iterations = 0;  ///< finished by a step
   double seconds = 0;           ///< from step end to step end
-  double exposed_seconds = 0;   ///< compute waiting for the lane
+  double exposed_seconds = 0;   ///< compute waiting for the lane; on a device, in waits that are over
   double link_seconds = 0;      ///< in which at least one op was being carried out
   std::int64_t ops = 0;         ///< launched
   std::int64_t num_bytes = 0;   ///< in the ops launched
 };
 
-/// Records one worker's training. Times are read from std::chrono::steady_clock.
+/// Records one worker's training. Times are read from std::chrono::steady_clock. On a device they are those
+/// of events behind the work that the calling thread's current stream has been given; they are recorded while
+/// sampling or recording only, but for those of waits, and looked up by take_samples(), spans() and record(),
+/// which block for the device.
 ///
 /// Thread safety: the engine serialises the calls, but for op_begins() and op_ends(), which the lane's thread
 /// may make at any time, and spans().
 class TrainingRecorder {
  public:
-  explicit TrainingRecorder(int rank) : rank_(rank) {}
+  /// @param device null where work is done at once
+  explicit TrainingRecorder(int rank, std::shared_ptr<DeviceStream> device = nullptr)
+      : rank_(rank), device_(std::move(device)) {}
 
   /// Layers and ops of the plan that events and ops refer to from now on.
   void set_plan(std::vector<std::string> layers, std::vector<std::string> ops);
@@ -74,37 +83,63 @@ class TrainingRecorder {
  private:
   static constexpr double never = -1;
 
-  // Times on a clock that stands still while compute waits, so that differences are compute times.
-  struct Marks {
-    std::vector<double> first_reads;    // per layer: its first read
-    std::vector<double> backward_ends;  // per layer: the end of its backward in the final micro-batch
-    double begin = never;               // the end of the step before
-    double forward_end = never;         // of the last forward before the final backward
-    double step_begin = never;
-    double step_end = never;
+  struct Moment {
+    double seconds = never;
+    EventPointer event = nullptr;  // on a device, where it is to be looked up
+    std::size_t num_waits = 0;     // of the iteration, before it
   };
-  static IterationTimes times_of(const Marks& marks);
+  struct Wait {
+    EventPointer begin;
+    EventPointer end;
+  };
+  // On a clock that stands still while compute waits, so that differences are compute times.
+  template <typename Time>
+  struct Marks {
+    std::vector<Time> first_reads;    // per layer: its first read
+    std::vector<Time> backward_ends;  // per layer: the end of its backward in the final micro-batch
+    Time begin;                       // the end of the step before
+    Time forward_end;                 // of the last forward before the final backward
+    Time step_begin;
+    Time step_end;
+  };
+  struct Iteration {
+    Marks<Moment> marks;
+    std::vector<Wait> waits;  // on a device
+  };
+  struct RecordedSpan {
+    Span span;
+    EventPointer begin = nullptr;
+    EventPointer end = nullptr;
+  };
+  static IterationTimes times_of(const Marks<double>& marks);
 
-  double compute_now() const;
-  void begin_marks();
+  bool was_measured(const Iteration& iteration) const;
+  Marks<double> seconds_of(const Iteration& iteration) const;
+  Moment compute_now() const;
+  EventPointer record_event(bool is_wanted) const;
+  void add_waits_that_are_over();
+  void begin_iteration();
   void open_span(SpanKind kind, const std::string& name);
   void close_span();
-  void add(Span span);
+  void add(RecordedSpan span);
 
   const int rank_;
+  const std::shared_ptr<DeviceStream> device_;
   std::vector<std::string> layers_;
   std::int64_t iteration_ = 0;
-  Marks marks_;
+  Iteration now_;
   double waited_seconds_ = 0;
+  std::deque<Wait> waits_;  // on a device, whose times are not in waited_seconds_ yet
+  EventPointer wait_begin_event_;
   double wait_begin_ = 0;
   double last_step_end_ = never;
   double waited_at_step_end_ = 0;
   TrainingStatistics statistics_;
   bool sampling_ = false;
-  std::vector<IterationTimes> samples_;
+  std::vector<Iteration> samples_;
   std::int64_t iterations_to_record_ = 0;
-  Span open_;  // the compute span under way; none where it begins at 0
-  Span interrupted_;
+  RecordedSpan open_;  // the compute span under way; none where it begins at 0
+  RecordedSpan interrupted_;
 
   mutable std::mutex mutex_;  // guards the members below
   std::vector<std::string> ops_;
@@ -113,7 +148,8 @@ class TrainingRecorder {
   double link_begin_ = 0;  // of the time in which ops have been open
   double link_seconds_ = 0;
   bool recording_ = false;
-  std::vector<Span> spans_;
+  std::vector<RecordedSpan> spans_;
+  Moment epoch_;  // on a device: the same moment on both clocks
 };
 
 }  // namespace dreamddp

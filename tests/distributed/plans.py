@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dreamddp import Event, EventKind, Op, Plan, Segment
+from dreamddp import Event, EventKind, Op, Plan, Segment, Update
 
 
 def both_windows_plan(layers: Sequence[str], period: int) -> Plan:
@@ -86,3 +86,17 @@ def whole_backward_plan(layers: Sequence[str], period: int = 1) -> Plan:
             )
         ],
     )
+
+
+def fused_backward_plan(layers: Sequence[str], period: int) -> Plan:
+    """Fused updates: every layer in one of the iterations, from its own backward to its next forward."""
+    ops = [
+        Op(
+            [Segment(index)],
+            launch=Event(iteration, EventKind.after_backward, index),
+            deadline=Event(iteration + 1, EventKind.before_forward, index),
+        )
+        for iteration in range(period)
+        for index in reversed(range(iteration, len(layers), period))
+    ]
+    return Plan(planner="by hand", period=period, layers=layers, ops=ops, update=Update.fused)

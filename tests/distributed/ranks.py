@@ -8,8 +8,9 @@
     def test_sums() -> None:
         assert run_ranks(sums, 2, 10) == [10, 10]
 
-Processes are forked from a server that has imported torch already, so a rank starts in milliseconds. A rank
-that needs an environment of its own, or whose interpreter's exit is under test, gets a fresh interpreter.
+Processes are forked from a server that has imported what ranks need already, so they start in milliseconds. A
+rank that needs an environment of its own, or whose interpreter's exit is under test, gets a fresh
+interpreter.
 """
 
 from __future__ import annotations
@@ -116,7 +117,10 @@ def run_ranks(
 
 def _fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "torch.nn.parallel"])
+    # The first optimizer imports torch._dynamo, which takes longer than most tests.
+    context.set_forkserver_preload(
+        ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "pytest", "dreamddp"]
+    )
     return context
 
 

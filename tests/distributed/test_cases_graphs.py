@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from dreamddp import DreamDDP, Layer, Plan, Profile
+from dreamddp import DreamDDP, Layer, Plan, Profile, Update
 from dreamddp.layers import find_layers
 from tests.distributed.models import Attention, batch_for, mlp
-from tests.distributed.plans import both_windows_plan, forward_window_plan
+from tests.distributed.plans import both_windows_plan, forward_window_plan, fused_backward_plan
 from tests.distributed.ranks import run_ranks
 from tests.distributed.reference import run_reference
 
@@ -134,6 +134,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 PLANS: dict[str, Callable[[list[str]], Plan]] = {
     "both windows": lambda layers: both_windows_plan(layers, period=2),
     "forward window": forward_window_plan,
+    "fused updates": lambda layers: fused_backward_plan(layers, period=2),
 }
 
 
@@ -156,7 +157,8 @@ def layers_of(name: str) -> list[str]:
 
 def train(rank: int, name: str, plan: str, set_to_none: bool = True) -> State:
     model, optimizer = build(name, rank)
-    sync = DreamDDP(model, optimizer, plan=PLANS[plan](layers_of(name)), timeout=20.0)
+    made = PLANS[plan](layers_of(name))
+    sync = DreamDDP(model, optimizer, plan=made, fused_update=made.update is Update.fused, timeout=20.0)
     for iteration in range(20):
         compute_gradients(rank, model, iteration)
         optimizer.step()
@@ -193,6 +195,32 @@ def test_gradients_that_are_zeroed_in_place_equal_the_reference() -> None:
     )
 
 
+def train_with_waiting_reads(rank: int, name: str, compiles: bool) -> State:
+    model, optimizer = build(name, rank)
+    sync = DreamDDP(model, optimizer, plan=PLANS["both windows"](layers_of(name)), timeout=20.0)
+    if compiles:
+        model.compile(backend="aot_eager")
+    with sync.waiting_reads():
+        for iteration in range(20):
+            compute_gradients(rank, model, iteration)
+            optimizer.step()
+            optimizer.zero_grad()
+    sync._engine.finish()
+    return {key: value.clone() for key, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", ["attention", "branching", "checkpointed, reentrant"])
+def test_b2_waiting_reads_change_no_value(name: str) -> None:
+    check(run_ranks(train_with_waiting_reads, 2, name, False), expected(name, "both windows"))
+
+
+def test_b2_waiting_reads_of_a_compiled_model() -> None:
+    states = run_ranks(train_with_waiting_reads, 2, "shared layer", True, timeout=120.0)
+    for state, wanted in zip(states, expected("shared layer", "both windows"), strict=True):
+        for key, value in state.items():
+            assert torch.allclose(value, wanted[key], rtol=0, atol=1e-6), key
+
+
 def checkpoint_the_model(rank: int) -> bool:
     """All of the model in one reentrant checkpoint: its forward cannot be told from an evaluation."""
     model, optimizer = build("shared layer", rank)
@@ -216,7 +244,8 @@ def train_compiled(rank: int, when: str, plan: str) -> State:
         model.compile(backend="aot_eager")
     layers = layers_of("shared layer")
     prefix = "_orig_mod." if when == "before" else ""
-    sync = DreamDDP(compiled, optimizer, plan=PLANS[plan]([prefix + layer for layer in layers]), timeout=20.0)
+    made = PLANS[plan]([prefix + layer for layer in layers])
+    sync = DreamDDP(compiled, optimizer, plan=made, fused_update=made.update is Update.fused, timeout=20.0)
     if when == "after":
         compiled = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
     elif when == "in place after":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from dreamddp import DreamDDP
+from dreamddp import DreamDDP, LastRead, LastReadKind, Layer, Profile
 from tests.distributed.models import MODELS, batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, early_window_plan, forward_window_plan
 from tests.distributed.ranks import run_ranks
+from tests.distributed.reference import run_reference
 
 State = dict[str, torch.Tensor]
 LAYERS = ["0", "2", "4"]
@@ -197,7 +200,14 @@ def save_while_attached(rank: int, path: str) -> bool:
 
 def test_d3_keys_are_those_of_the_bare_model(tmp_path: Path) -> None:
     assert run_ranks(save_while_attached, 2, str(tmp_path / "model.pt")) == [True, True]
-    mlp().load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    without_this_library = """
+import sys, torch
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+model.load_state_dict(torch.load(sys.argv[1], weights_only=True))
+assert not any("dreamddp" in name for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", without_this_library, str(tmp_path / "model.pt")], check=True)
 
 
 def skip_steps(rank: int) -> tuple[State, int]:
@@ -219,3 +229,50 @@ def test_c3_a_step_skipped_on_one_rank_does_not_hang() -> None:
     (first, first_ops), (second, second_ops) = run_ranks(skip_steps, 2)
     assert first_ops == second_ops
     assert_equal(first, second)
+
+
+def two_losses(rank: int, model: nn.Module, iteration: int) -> None:
+    """Two forwards, then one backward."""
+    batches = [batch_for("untied-embedding", rank, 2 * iteration + part) for part in range(2)]
+    torch.stack([loss_of("untied-embedding", model, batch) for batch in batches]).sum().backward()
+
+
+EMBEDDING_LAYERS = ["embedding", "hidden", "head"]
+TWO_FORWARD_PLANS = {
+    "both windows": both_windows_plan(EMBEDDING_LAYERS, period=2),
+    "forward window": forward_window_plan(EMBEDDING_LAYERS),
+    "early window": early_window_plan(EMBEDDING_LAYERS, early="embedding"),
+}
+
+
+def train_with_two_losses(rank: int, plan: str) -> tuple[State, int]:
+    torch.manual_seed(0)
+    model = MODELS["untied-embedding"]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = DreamDDP(model, optimizer, plan=TWO_FORWARD_PLANS[plan], timeout=20.0)
+    for iteration in range(10):
+        two_losses(rank, model, iteration)
+        optimizer.step()
+        optimizer.zero_grad()
+    sync._engine.finish()
+    return model.state_dict(), sync.iteration
+
+
+@pytest.mark.parametrize("plan", TWO_FORWARD_PLANS)
+def test_b9_two_forwards_and_one_backward_equal_the_reference(plan: str) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(MODELS["untied-embedding"]())
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    early = LastRead(LastReadKind.forward)
+    profile = Profile(
+        [
+            Layer("embedding", num_bytes=4, last_read=early),
+            *(Layer(n, num_bytes=4) for n in EMBEDDING_LAYERS[1:]),
+        ]
+    )
+    run_reference(models, optimizers, two_losses, TWO_FORWARD_PLANS[plan], profile, 10)
+    for (state, iteration), model in zip(run_ranks(train_with_two_losses, 2, plan), models, strict=True):
+        assert iteration == 10
+        assert_equal(state, model.state_dict())

@@ -158,6 +158,7 @@ def schedule(rank: int, first: int, last: int, states: list[Any]) -> tuple[list[
     rates = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "DreamDDP: .* compute threads")  # true where cores are few
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
         parts: list[Any] = [model, optimizer, scheduler]
         for part, state in zip(parts, states, strict=False):

@@ -87,5 +87,6 @@ def test_f5_ops_lie_inside_compute(tmp_path: Path) -> None:
     for shares, waited in run_ranks(train, 2, tmp_path, init=False):
         assert len(shares) == 3
         # Op 0 has the backward of two sleeping layers in front of its deadline; op 1 has nothing and is
-        # waited for. assert min(shares) > 0.5
+        # waited for.
+        assert min(shares) > 0.5
         assert waited > 0

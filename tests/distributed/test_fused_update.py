@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from dreamddp import DreamDDP, Event, EventKind, Layer, Link, Op, Plan, Profile, Segment, Update, make_plan
+from dreamddp import DreamDDP, Layer, Link, Plan, Profile, Update, make_plan
 from tests.distributed.models import MODELS, batch_for, loss_of
+from tests.distributed.plans import fused_backward_plan
 from tests.distributed.ranks import run_ranks
 from tests.distributed.reference import run_reference
 from tests.distributed.test_engine_reference import found_profile
@@ -55,22 +56,7 @@ def fused_plan(name: str, planner: str, period: int = 3) -> Plan:
     return plan
 
 
-def backward_plan(layers: list[str], period: int = 2) -> Plan:
-    """Every layer in one of the iterations, from its own backward to its next forward."""
-    ops = [
-        Op(
-            [Segment(index)],
-            launch=Event(index % period, EventKind.after_backward, index),
-            deadline=Event(index % period + 1, EventKind.before_forward, index),
-        )
-        for place in range(period)
-        for index in reversed(range(len(layers)))
-        if index % period == place
-    ]
-    return Plan(planner="by hand", period=period, layers=layers, ops=ops, update=Update.fused)
-
-
-MLP_PLAN = backward_plan(["0", "2", "4"])
+MLP_PLAN = fused_backward_plan(["0", "2", "4"], period=2)
 NO_TIMES = Profile([Layer("any", num_bytes=4)])
 
 
@@ -116,10 +102,10 @@ def train_measured(rank: int) -> tuple[State, list[str]]:
     model, optimizer = build("mlp", "sgd")
     link = Link(bandwidth_bytes_per_second=1e6, workers=2)
     sync = DreamDDP(
-        model, optimizer, period=2, link=link, profile_iterations=4, fused_update=True, timeout=20.0
+        model, optimizer, period=2, link=link, profile_iterations=6, fused_update=True, timeout=20.0
     )
     plans = []
-    for iteration in range(9):
+    for iteration in range(11):
         loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -138,18 +124,19 @@ def test_plans_are_fused_while_measuring_and_afterwards() -> None:
     def compute_gradients(rank: int, model: nn.Module, iteration: int) -> None:
         loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
 
-    run_reference(models, optimizers, compute_gradients, Plan.from_json(plans[0]), NO_TIMES, 4)
-    run_reference(models, optimizers, compute_gradients, Plan.from_json(plans[1]), NO_TIMES, 5, 4)
+    run_reference(models, optimizers, compute_gradients, Plan.from_json(plans[0]), NO_TIMES, 6)
+    run_reference(models, optimizers, compute_gradients, Plan.from_json(plans[1]), NO_TIMES, 5, 6)
     assert_equal([first, second], [state_of(model) for model in models])
 
 
-def look_at_steps(rank: int) -> None:
+def look_at_steps(rank: int, reads_at_first: bool) -> list[bool]:
+    """Whether the last layer has been stepped when each backward comes to the first one."""
     model, optimizer = build("mlp", "sgd")
     sync = DreamDDP(model, optimizer, plan=MLP_PLAN, fused_update=True, timeout=20.0)
     calls = []
-    optimizer.register_step_post_hook(lambda *_: calls.append(state_of(model)["0.weight"]))
-    seen: list[bool] = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(state_of(model)))
     weight = model.get_parameter("4.weight")
+    seen: list[bool] = []
     for iteration in range(3):
         before = weight.detach().clone()
         loss = loss_of("mlp", model, batch_for("mlp", rank, iteration))
@@ -157,25 +144,29 @@ def look_at_steps(rank: int) -> None:
         def first_layer_comes(_: torch.Tensor, before: torch.Tensor = before) -> None:
             seen.append(not torch.equal(weight, before))
 
-        hook = model.get_parameter("0.weight").register_hook(first_layer_comes)
+        if iteration > 0 or reads_at_first:
+            hook = model.get_parameter("0.weight").register_hook(first_layer_comes)
         loss.backward()
-        hook.remove()
         sync.wait()
         gradients = {name: p.grad for name, p in model.named_parameters()}
         values = state_of(model)
         optimizer.step()
-        assert_equal([state_of(model)], [values])
+        assert_equal([state_of(model), calls[-1]], [values, values])
         assert all(p.grad is gradients[name] is not None for name, p in model.named_parameters())
         assert len(calls) == iteration + 1
         optimizer.zero_grad()
-    # The first iteration finds out when layers are read.
-    assert seen[0] is False
-    assert seen[-1] is True
+        if iteration > 0 or reads_at_first:
+            hook.remove()
     assert optimizer.param_groups[0]["params"] == list(model.parameters())
+    return seen
 
 
 def test_layers_step_inside_the_backward_and_the_users_step_changes_nothing() -> None:
-    run_ranks(look_at_steps, 2)
+    assert run_ranks(look_at_steps, 2, False) == [[True, True]] * 2
+
+
+def test_a_layer_that_is_read_behind_its_gradient_steps_at_the_end_of_the_backward() -> None:
+    assert run_ranks(look_at_steps, 2, True) == [[False, False, False]] * 2
 
 
 def accumulate(rank: int) -> State:

@@ -156,7 +156,7 @@ def normalisation_plan(window: str) -> Plan:
     return Plan(planner="by hand", period=1, layers=["0", "1", "2"], ops=ops)
 
 
-def train_normalised(rank: int, window: str) -> list[list[float]]:
+def train_normalised(rank: int, window: str, forwards: int) -> list[list[float]]:
     """Running means of both ranks after each iteration, once everything has been written."""
     torch.manual_seed(0)
     model = Normalised()
@@ -166,9 +166,9 @@ def train_normalised(rank: int, window: str) -> list[list[float]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     sync = DreamDDP(model, optimizer, plan=normalisation_plan(window))
     means = []
-    for _ in range(4):
+    for _ in range(10):
         inputs = torch.tensor([[rank + 1.0], [3 * rank + 1.0]])
-        model(inputs).sum().backward()
+        torch.stack([model(inputs).sum() for _ in range(forwards)]).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         sync._engine.finish()
@@ -178,11 +178,14 @@ def train_normalised(rank: int, window: str) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("window", sorted(WINDOWS))
-def test_b9_running_statistics_are_averaged_with_their_layer(window: str) -> None:
-    """The mean of a batch is 1 on rank 0 and 3 on rank 1; that of both ranks follows 2 (1 - 2^-n)."""
-    results = run_ranks(train_normalised, 2, window)
+@pytest.mark.parametrize("forwards", [1, 2])
+def test_b9_running_statistics_are_averaged_with_their_layer(window: str, forwards: int) -> None:
+    """The mean of a batch is 1 on rank 0 and 3 on rank 1; that of both ranks follows 2 (1 - 2^-n) over n
+    forwards."""
+    results = run_ranks(train_normalised, 2, window, forwards)
     assert results[0] == results[1]
-    assert results[0] == [[2 * (1 - 0.5**n), 4 * (1 - 0.5**n)] for n in (1, 2, 3, 4)]
+    shares = [1 - 0.5 ** (n * forwards) for n in range(1, 11)]
+    assert results[0] == [[2 * share, 4 * share] for share in shares]
 
 
 def train_without_keeping(rank: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.distributed.ranks import run_ranks
 
 State = dict[str, torch.Tensor]
 LAYERS = ["0", "2", "4"]
-LATENCY_SECONDS = 0.2  # of every chunk: whoever does not wait is sure to come too early
+LATENCY_SECONDS = 0.1  # of every chunk: whoever does not wait is sure to come too early
 
 
 def start(plan: Plan) -> tuple[nn.Module, torch.optim.Optimizer, DreamDDP]:
@@ -106,6 +107,7 @@ def save_while_in_flight(rank: int, folder: str) -> list[tuple[State, State]]:
             whole = {key: value.clone() for key, value in model.state_dict().items()}
             part = {f"4.{key}": value.clone() for key, value in model.get_submodule("4").state_dict().items()}
             assert all(torch.equal(whole[key], value) for key, value in part.items())
+            assert sync.state_dict()["iteration"] == sync.iteration == iteration + 1
             sync._engine.finish()
             states.append((whole, {key: value.clone() for key, value in model.state_dict().items()}))
         return states
@@ -178,6 +180,56 @@ def test_b2_readers_wait_for_averages_in_flight(reader: str, tmp_path: Path) -> 
     for (early, late), (other, _) in zip(first, second, strict=True):
         assert torch.equal(early, late)
         assert torch.equal(early, other)
+
+
+READS: dict[str, Callable[[nn.Linear, torch.Tensor], torch.Tensor]] = {
+    "linear": lambda head, kept_view: functional.linear(torch.ones(4), head.weight).detach(),
+    "data": lambda head, kept_view: head.weight.data.add(0),
+    "kept view": lambda head, kept_view: kept_view.clone(),
+    "list": lambda head, kept_view: torch.tensor(head.weight.tolist()),
+    "numpy": lambda head, kept_view: torch.from_numpy(head.weight.detach().numpy().copy()),
+    "foreach": lambda head, kept_view: torch._foreach_mul([kept_view], 1.0)[0],
+    "cat": lambda head, kept_view: nn.utils.parameters_to_vector(head.parameters()).detach(),
+}
+
+
+def read_by_itself(rank: int, folder: str) -> list[tuple[str, torch.Tensor, torch.Tensor, list[str]]]:
+    """Per iteration a read in a way of its own, right after the step and when everything has arrived; and the
+    layers that zeroing gradients and looking at sizes waited for."""
+    with emulated_ranks(rank, 2, Path(folder), latency=LATENCY_SECONDS):
+        torch.manual_seed(0)
+        model = Encoder()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        sync = DreamDDP(model, optimizer, plan=forward_window_plan(ENCODER_LAYERS))
+        kept_view = model.head.weight.detach()[1:]
+        results = []
+        with sync.waiting_reads():
+            for iteration, (name, read) in enumerate(READS.items()):
+                loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+                optimizer.step()
+                waited_for: list[str] = []
+                hooks = sync._hooks
+                wait_for = hooks.wait_for
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(hooks, "wait_for", waited_for.append)
+                    optimizer.zero_grad()
+                    assert [parameter.shape.numel() for parameter in model.parameters()][-1] == 16
+                    assert model.head.weight.size() == (4, 4)
+                assert hooks.wait_for == wait_for
+                early = read(model.head, kept_view)
+                sync._engine.finish()
+                results.append((name, early, read(model.head, kept_view), waited_for))
+        assert sync.iteration == len(READS)
+        return results
+
+
+def test_b2_reads_that_no_hook_sees_wait_where_they_are_told_to(tmp_path: Path) -> None:
+    first, second = run_ranks(read_by_itself, 2, str(tmp_path), init=False)
+    assert [name for name, *_ in first] == list(READS)
+    for (name, early, late, waited_for), (_, other, _, _) in zip(first, second, strict=True):
+        assert torch.equal(early, late), name
+        assert torch.equal(early, other), name
+        assert waited_for == []
 
 
 class Failing(nn.Module):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dreamddp import Link, Profile, choose_period, planners
+from dreamddp._core import planner_can_fuse
 from tests.python.conftest import RunCommand
 from tests.python.test_simulate_command import KEYS
 
@@ -156,3 +157,26 @@ def test_a_profile_whose_times_are_all_zero_has_a_table(tmp_path: Path, command:
     assert {row["iteration_seconds"] for row in rows} == {0.0}
     assert {row["speedup"] for row in rows} == {1.0}
     assert "stay with ddp" in command("compare", path, "--periods", "2").out
+
+
+def test_fused_rows_are_those_of_plan(profile_file: Path, command: RunCommand) -> None:
+    result = command("compare", profile_file, "--periods", "2", "--fused", "--json").result
+    rows = {row["planner"]: row["iteration_seconds"] for row in result["rows"]}
+    assert list(rows) == [
+        "ssgd",
+        "wfbp",
+        "ddp",
+        "asc-wfbp",
+        "local-sgd",
+        "equal-count",
+        "dreamddp",
+        "balanced",
+    ]
+    for planner, seconds in rows.items():
+        fused = ["--fused"] if planner_can_fuse(planner) else []
+        planned = command(
+            "plan", profile_file, "--planner", planner, "--period", "2", *fused, "--json"
+        ).result
+        assert planned["iteration_seconds"] == seconds
+    outcome = command("compare", profile_file, "--planners", "sequential", "--periods", "2", "--fused")
+    assert outcome.status == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamddp import Layer, Link, Plan, Profile, SearchOptions, choose_period, make_plan, planners
+from dreamddp import Layer, Link, Plan, Profile, SearchOptions, Update, choose_period, make_plan, planners
 from dreamddp._core import validate_plan
 from tests.python.conftest import RunCommand
 from tests.python.test_simulate_command import KEYS
@@ -179,3 +179,27 @@ def test_ctrl_c_ends_a_long_search() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         search_until_the_signal()
+
+
+def test_fused_plans_have_until_the_next_forward(
+    profile_file: Path, tmp_path: Path, command: RunCommand
+) -> None:
+    output = tmp_path / "plan.json"
+    for planner in ("local-sgd", "equal-count", "dreamddp", "balanced"):
+        arguments = ["plan", profile_file, "--planner", planner, "--period", "2", "--json"]
+        fused = command(*arguments, "--fused", "-o", output).result
+        plan = Plan.load(output)
+        assert plan.update is Update.fused
+        validate_plan(plan, Profile.load(profile_file))
+        assert command("simulate", profile_file, output, "--json").result["gap"] == fused["gap"]
+        assert fused["iteration_seconds"] <= command(*arguments).result["iteration_seconds"]
+        assert fused["iteration_seconds"] >= fused["bound_seconds"] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("planner", ["wfbp", "sequential"])
+def test_planners_that_cannot_fuse_say_which_can(
+    planner: str, profile_file: Path, command: RunCommand
+) -> None:
+    outcome = command("plan", profile_file, "--planner", planner, "--period", "2", "--fused")
+    assert outcome.status == 2
+    assert f"got '{planner}'; expected one of local-sgd, equal-count, dreamddp, balanced" in outcome.err
