@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 
 PendingOp = tuple[int, int, list[torch.Tensor], list[torch.Tensor]]
+PolicyState = tuple[str, list[tuple[torch.Tensor, list[float], int]], torch.Tensor | None]
+_Decision = tuple[bool, str, float, float, str, float | None, float | None]
 
 class IterationTimes:
     """Compute times of one iteration, in seconds."""
@@ -84,6 +86,28 @@ class Engine:
         valid for the profile and a profile that lacks layers of the model, and SyncError
         where an op fails.
         """
+    def set_policy(
+        self,
+        policies: str,
+        profile: str,
+        link: tuple[float | None, float, int, int],
+        *,
+        slack: float,
+        sketch_size: int,
+        state: PolicyState | None = None,
+    ) -> None:
+        """Lets policies (JSON) decide from the next final backward on, in the layers of the profile (JSON).
+
+        link: bandwidth, latency, ops in flight, workers. The plan that is set has no ops. Raises ValueError
+        for policies that do not fit the layers, and for another state.
+        """
+    def policy_state(self) -> PolicyState:
+        """What the policies go on from. Blocks for what is being agreed on, without the GIL."""
+    def all_are_averaged(self) -> None:
+        """To the policies, all layers are fresh."""
+    def decisions(self) -> list[tuple[int, list[_Decision]]]:
+        """Iterations, and of each layer: whether due, rule, value, limit, treatment, similarity, norm."""
+    def policy_memory_bytes(self) -> int: ...
     def pending(self) -> list[PendingOp]:
         """Held and carried ops in flight between two iterations: op, iteration, means and snapshots.
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from dreamddp import fused_update
+from dreamddp import _core, fused_update
 from dreamddp._core import Plan, longest_period, reject
 from dreamddp.measured_iterations import MIN_ITERATIONS
 from dreamddp.planner_names import check_planner
 from dreamddp.planning import PlanningOptions
+from dreamddp.policies import Policies, policies_json
 
 
 def check_arguments(
@@ -49,6 +50,25 @@ def check_fused(
         fused_update.check_optimizers(optimizers)
         if plan is None:
             fused_update.check_planner(options.planner)
+
+
+def check_policies(
+    layers: Sequence[str], policies: Policies, options: PlanningOptions, plan: Plan | None
+) -> None:
+    """Raises ValueError for policies that do not fit the layers, and arguments that do not fit policies."""
+    _core.LayerPolicies(layers, policies_json(policies))
+    for name, value, default in (
+        ("plan", plan, None),
+        ("planner", options.planner, "balanced"),
+        ("fused_update", options.fused_update, False),
+    ):
+        if value != default:
+            reject(
+                name,
+                "one" if name == "plan" else repr(value),
+                "nothing beside policies",
+                "Leave it out: policies decide what is averaged when.",
+            )
 
 
 def check_range(name: str, value: float, least: float, most: float) -> None:

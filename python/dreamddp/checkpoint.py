@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import agreement, fused_update, model_state
+from dreamddp import agreement, fused_update, model_state, policy_training
 from dreamddp._core import Link, Plan, Profile, reject
 from dreamddp._runtime import Engine
 from dreamddp.layers import ModelLayer
@@ -49,6 +49,8 @@ class SavedTraining:
     """Whether the plan is the one that is carried out while layers and link are being measured."""
     pending: Sequence[PendingOp]
     """Averages under way whose results may not be written yet."""
+    policies: str
+    """What policies go on from; empty where none decide."""
 
     def to_state(self) -> dict[str, Any]:
         return {
@@ -63,6 +65,7 @@ class SavedTraining:
             "link": None if self.link is None else _link_to_json(self.link),
             "is_measuring": self.is_measuring,
             "pending": _to_text(self.pending),
+            "policies": self.policies,
         }
 
     @classmethod
@@ -87,6 +90,7 @@ class SavedTraining:
             link=None if link is None else Link(**json.loads(link)),
             is_measuring=state["is_measuring"],
             pending=_from_text(state["pending"]),
+            policies=state["policies"],
         )
 
     def check_fits(self, layers: Sequence[ModelLayer], rank: int, num_ranks: int, plan: Plan | None) -> None:
@@ -121,7 +125,11 @@ class SavedTraining:
         """What must be equal on all ranks."""
         state = self.to_state()
         pending = [(op, iteration) for op, iteration, _, _ in self.pending]
-        return {key: state[key] for key in state if key not in ("rank", "pending")} | {"pending": pending}
+        own = ("rank", "pending", "policies")
+        return {key: state[key] for key in state if key not in own} | {
+            "pending": pending,
+            "policies": policy_training.shared_part(self.policies),
+        }
 
 
 def save(
@@ -152,6 +160,7 @@ def save(
         link=planning.link,
         is_measuring=planning.is_measuring,
         pending=engine.pending(),
+        policies=planning.policy_state,
     ).to_state()
 
 
@@ -183,6 +192,7 @@ def load(
         saved.check_fits(layers, dist.get_rank(group), dist.get_world_size(group), given_plan)
         if saved.plan is not None:
             fused_update.check_plan(saved.plan, planning.is_fused, "state")
+            planning.check_policies_of(saved.plan)
         return saved.shared()
 
     agreement.require_equal(agreement.on_all_ranks(shared, group, "loading a state of DreamDDP"), "the state")
@@ -190,7 +200,14 @@ def load(
     if saved.plan is None or saved.reads is None:
         planning.first_iteration = saved.iteration
         return
-    planning.resume(saved.plan, saved.iteration, saved.profile, saved.link, is_measuring=saved.is_measuring)
+    planning.resume(
+        saved.plan,
+        saved.iteration,
+        saved.profile,
+        saved.link,
+        is_measuring=saved.is_measuring,
+        policy_state=saved.policies,
+    )
     hooks.resume(saved.reads, saved.plan, saved.pending)
 
 

@@ -14,16 +14,28 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import _core, agreement, checkpoint, compute_threads, description, joining, log, model_state
+from dreamddp import (
+    _core,
+    agreement,
+    checkpoint,
+    compute_threads,
+    description,
+    joining,
+    log,
+    model_state,
+    policy_training,
+)
 from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
-from dreamddp._runtime import Engine
-from dreamddp.arguments import check_arguments, check_fused, check_range
+from dreamddp._runtime import Engine, default_sketch_size
+from dreamddp.arguments import check_arguments, check_fused, check_policies, check_range
 from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, make_group, seconds_of
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
 from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
+from dreamddp.policies import Policies
+from dreamddp.policy_training import IterationDecisions, PolicyOptions
 from dreamddp.sync_stats import SyncStats, means_of
 from dreamddp.waiting_reads import WaitingReads
 
@@ -75,6 +87,10 @@ class DreamDDP:
         fused_update: the optimizers step each layer inside the backward, as soon as its gradient is there,
             and averages have until the next forward. For optimizers that keep their state by parameter;
             gradients must stay as the backward leaves them. See docs/training.md.
+        policies: rules that decide while training which layers are averaged in an iteration, instead of a
+            plan: one for all layers, or by patterns of names. See docs/policies.md.
+        sketch_size: numbers that stand for a layer's gradient where a policy compares it with an earlier one;
+            0 keeps whole copies, which takes as much memory as the model.
 
     Raises:
         ValueError: for arguments out of range, and on all ranks where ranks disagree on model, plan or
@@ -99,6 +115,8 @@ class DreamDDP:
         first_iteration: int = 0,
         profile_iterations: int = DEFAULT_PROFILE_ITERATIONS,
         fused_update: bool = False,
+        policies: Policies | None = None,
+        sketch_size: int = default_sketch_size,
     ) -> None:
         if not dist.is_initialized():
             raise ValueError(
@@ -119,6 +137,7 @@ class DreamDDP:
             profile_iterations=profile_iterations,
             staging_bytes=staging_bytes,
             fused_update=fused_update,
+            policies=None if policies is None else PolicyOptions(policies=policies, sketch_size=sketch_size),
         )
 
         self._options = options
@@ -137,6 +156,10 @@ class DreamDDP:
             check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
             check_fused(self._optimizers, options, self._given_plan)
+            if policies is not None:
+                check_range("sketch_size", sketch_size, 0, 1 << 24)
+                names = [layer.name for layer in self._find_layers()]
+                check_policies(names, policies, options, self._given_plan)
             self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
             return description.describe(
                 model,
@@ -396,6 +419,7 @@ class DreamDDP:
             average_moments_of(self._optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
+        self._engine.all_are_averaged()
         self._engine.rest()
         log.finished(self.iteration, self._group)
 
@@ -491,6 +515,11 @@ class DreamDDP:
         if reset:
             self._engine.reset_statistics()
         return means_of(total, self._planning.predicted_seconds())
+
+    def decisions(self) -> list[IterationDecisions]:
+        """What the policies have decided, of the latest 4096 iterations at most; the same on all ranks.
+        Empty without policies, and while layers are measured. Does not communicate."""
+        return policy_training.decisions(self._engine, [layer.name for layer in self._layers])
 
     def record(self, iterations: int) -> None:
         """Records the timeline of the next iterations; `timeline()` gives it."""

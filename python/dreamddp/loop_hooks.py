@@ -293,13 +293,18 @@ class LoopHooks:
         reverse = Profile(reads.layers)
         if reads.backward_order and _is_valid(plan, reverse):
             reads = reverse  # any order is safe at run time; the plan's own is the one it was made for
+        carried_out = reads
+        if self._planning.policies_decide:
+            carried_out = _core.with_due_layers(reads, [False] * len(reads.layers))
         self._engine.set_plan(
             plan.to_json(),
-            reads.to_json(),
+            carried_out.to_json(),
             first_iteration=iteration,
             after_backward=after_backward,
             pending=pending,
         )
+        if self._planning.policies_decide:
+            self._planning.let_policies_decide()
         self._engine.set_repeated(
             [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
         )

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import torch.distributed as dist
 
-from dreamddp import _core, agreement, profiling
+from dreamddp import _core, agreement, policy_training, profiling
 from dreamddp._core import Link, Plan, Profile, Quantity, reject
 from dreamddp._runtime import Engine, IterationTimes
 from dreamddp.layers import ModelLayer
 from dreamddp.measured_iterations import COLD_ITERATIONS
+from dreamddp.policy_training import PolicyOptions
 from dreamddp.reads import ReadOrder
 
 
@@ -27,6 +28,7 @@ class PlanningOptions:
     profile_iterations: int
     staging_bytes: int
     fused_update: bool = False
+    policies: PolicyOptions | None = None
 
     def description(self) -> dict[str, Any]:
         """What must be equal on all ranks."""
@@ -37,7 +39,7 @@ class PlanningOptions:
             "profile_iterations": self.profile_iterations,
             "staging_bytes": self.staging_bytes,
             "fused_update": self.fused_update,
-        }
+        } | policy_training.description(self.policies)
 
 
 class Planning:
@@ -69,6 +71,8 @@ class Planning:
         self.profile = profile
         self.link = link
         self.plan: Plan | None = None
+        self._prediction: policy_training.Prediction | None = None
+        self._policy_state: str | None = None
 
     def first_plan(self, order: ReadOrder) -> Plan:
         """The plan once the reads are known. Collective."""
@@ -96,15 +100,51 @@ class Planning:
         return self._options.fused_update
 
     @property
+    def policies_decide(self) -> bool:
+        """Whether the plan that is carried out is one of policies."""
+        return self.plan is not None and self.plan.planner == policy_training.PLANNER and not self.plan.ops
+
+    def check_policies_of(self, plan: Plan) -> None:
+        """Raises ValueError for the plan of a state with policies where there are none, and the reverse."""
+        is_theirs = plan.planner == policy_training.PLANNER and not plan.ops
+        if is_theirs and self._options.policies is None:
+            reject(
+                "policies", "none", "those that the state was saved with", "Attach with the same policies=."
+            )
+
+    def let_policies_decide(self) -> None:
+        """Hands policies, profile and link to the engine, which carries out their plan."""
+        assert self._options.policies is not None
+        assert self.profile is not None
+        assert self.link is not None
+        policy_training.carry_out(
+            self._engine, self._options.policies, self.profile, self.link, self._policy_state
+        )
+        self._policy_state = None
+
+    @property
+    def policy_state(self) -> str:
+        """For checkpoints; empty while no policies decide. Waits for what ranks are agreeing on."""
+        return policy_training.save(self._engine) if self.policies_decide else ""
+
+    @property
     def is_measuring(self) -> bool:
         """Whether the planner's plan is still to come."""
         return self._profile_end is not None
 
     def resume(
-        self, plan: Plan, iteration: int, profile: Profile | None, link: Link | None, *, is_measuring: bool
+        self,
+        plan: Plan,
+        iteration: int,
+        profile: Profile | None,
+        link: Link | None,
+        *,
+        is_measuring: bool,
+        policy_state: str,
     ) -> None:
         """Goes on in a plan that was carried out before. What had been measured is measured anew."""
         self.plan, self.first_iteration, self.profile, self.link = plan, iteration, profile, link
+        self._policy_state = policy_state
         if is_measuring:
             end = iteration + self._options.profile_iterations
             self._profile_end = -(-end // plan.period) * plan.period
@@ -152,6 +192,11 @@ class Planning:
         """Iteration time of the plan in the simulator; None while there is no measured profile."""
         if self.profile is None or self.link is None or self.plan is None or self._profile_end is not None:
             return None
+        if self.policies_decide:
+            if self._prediction is None:
+                self._prediction = policy_training.Prediction(self.profile, self.link)
+            names = [layer.name for layer in self._layers]
+            return self._prediction.mean_seconds(policy_training.decisions(self._engine, names))
         return _core.simulate(self.plan, self.profile, self.link).iteration_seconds
 
     def _plan_while_measuring(self, order: ReadOrder) -> Plan:
@@ -180,7 +225,11 @@ class Planning:
     def _agreed_plan(self, profile: Profile) -> Plan:
         if self.link is None:
             self.link = profiling.measure_link(self._group, self._layers[0].parameters[0].device)
-        plan = self._plan_for(profile, self.link)
+        plan = (
+            self._plan_for(profile, self.link)
+            if self._options.policies is None
+            else policy_training.plan_of_policies(profile)
+        )
         plans = agreement.gather(plan.to_json(), self._group, "comparing plans")
         agreement.require_equal([{"the plan": text} for text in plans], "the plan")
         return plan
