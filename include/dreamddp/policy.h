@@ -15,8 +15,8 @@ namespace dreamddp {
 
 /// What the ranks agreed on of one layer in one iteration: numbers that are equal on all of them.
 struct LayerSignal {
-  /// Cosine of the angle between the layer's gradient and that of its last average, mean over ranks, in
-  /// [-1, 1]. NaN where no rank had both.
+  /// Cosine of the angle between the layer's gradient and that of its last average (before the first average,
+  /// its first one), mean over ranks, in [-1, 1]. NaN where no rank had both.
   double similarity = std::numeric_limits<double>::quiet_NaN();
 };
 

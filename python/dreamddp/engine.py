@@ -156,11 +156,11 @@ class DreamDDP:
             check_unattached(model)
             self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
             check_fused(self._optimizers, options, self._given_plan)
+            self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
             if policies is not None:
                 check_range("sketch_size", sketch_size, 0, 1 << 24)
                 names = [layer.name for layer in self._find_layers()]
                 check_policies(names, policies, options, self._given_plan)
-            self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
             return description.describe(
                 model,
                 self._find_layers(),

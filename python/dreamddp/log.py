@@ -48,6 +48,10 @@ def plan_is_made(
     _say(group, text)
 
 
+def policies_decide(group: dist.ProcessGroup) -> None:
+    _say(group, "policies decide from now on what is averaged in an iteration")
+
+
 def finished(iteration: int, group: dist.ProcessGroup) -> None:
     _say(group, f"all ranks are equal after {iteration} iterations")
 

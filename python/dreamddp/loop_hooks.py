@@ -308,7 +308,10 @@ class LoopHooks:
         self._engine.set_repeated(
             [i for i, layer in enumerate(self._layers) if self.order.layers[layer.name].is_repeated]
         )
-        log.plan_is_made(plan, self._layers, self._planning.profile, self._planning.link, self._group)
+        if self._planning.policies_decide:
+            log.policies_decide(self._group)
+        else:
+            log.plan_is_made(plan, self._layers, self._planning.profile, self._planning.link, self._group)
         self._remove_read_hooks()
         self._read_hooks = ReadHooks(self._model, self._engine, reads, self.order)
 

@@ -160,7 +160,8 @@ void GradientStatistics::observe(std::size_t index, bool is_averaged) {
     layer.norms[static_cast<std::size_t>(row)] = norm;
   };
   if (ring_size_ > 0) keep(layer.num_iterations % ring_size_);
-  if (options_.with_last_average && is_averaged) keep(ring_size_);
+  const auto reference = static_cast<std::size_t>(ring_size_);
+  if (options_.with_last_average && (is_averaged || std::isnan(layer.norms[reference]))) keep(ring_size_);
 }
 
 void GradientStatistics::iteration_ends() {

@@ -37,7 +37,7 @@ struct GradientStatistic {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
   double norm = unknown;
-  double last_average_similarity = unknown;  ///< cosine with the gradient of the last average
+  double last_average_similarity = unknown;  ///< cosine with the gradient of the last average, or the first
   std::vector<double> lag_similarities;      ///< of each lag, the cosine with the gradient so long ago
 };
 
@@ -52,7 +52,8 @@ class GradientStatistics {
   /// @throws std::invalid_argument for options out of range
   GradientStatistics(std::vector<std::vector<at::Tensor>> layers, GradientStatisticsOptions options);
 
-  /// Compares the layer's gradient with the earlier ones.
+  /// Compares the layer's gradient with the earlier ones. Its first one counts as that of an average: ranks
+  /// start equal.
   /// @param is_averaged whether the layer is averaged in this iteration: later ones compare with this one
   void observe(std::size_t layer, bool is_averaged);
   /// Layers that were not observed had no gradient in this iteration.

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import DreamDDP, Layer, Link, Profile
+from dreamddp import DreamDDP, EventKind, Layer, Link, Plan, Profile
+from dreamddp._core import plan_due_layers, training_slack
 from dreamddp.policies import (
     AdaptiveDirection,
     BoundedStaleness,
@@ -55,7 +56,8 @@ def batch(rank: int, iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def loss_of(model: nn.Module, rank: int, iteration: int) -> torch.Tensor:
     x, y = batch(rank, iteration)
-    return (model(x) - y).square().mean()
+    loss: torch.Tensor = (model(x) - y).square().mean()
+    return loss
 
 
 def make(rank: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -110,33 +112,49 @@ def test_ranks_with_other_data_and_speeds_decide_the_same(name: str) -> None:
         assert {layer[2] for _, layers in decided for layer in layers} != {"bounded-staleness"}
 
 
-def reference(policies: Policies, iterations: int, decided: list[Any]) -> list[dict[str, torch.Tensor]]:
-    """Two models in one process: what is due is averaged, then all step."""
-    models = [make(rank) for rank in range(2)]
-    due_in = {iteration: [layer[0] for layer in layers if layer[1]] for iteration, layers in decided}
+def average(models: list[nn.Module], plan: Plan, *, behind_step: bool) -> None:
+    for op in plan.ops:
+        if (op.launch.kind is EventKind.after_step) != behind_step:
+            continue
+        for segment in op.segments:
+            layers = [m.get_submodule(plan.layers[segment.layer]) for m in models]
+            vectors = [nn.utils.parameters_to_vector(layer.parameters()).detach() for layer in layers]
+            part = slice(int(segment.begin * len(vectors[0])), int(segment.end * len(vectors[0])))
+            mean = (vectors[0][part] + vectors[1][part]) / 2
+            for layer, vector in zip(layers, vectors, strict=True):
+                vector[part] = mean
+                nn.utils.vector_to_parameters(vector, layer.parameters())
+
+
+def reference(iterations: int, decided: list[Any]) -> list[dict[str, torch.Tensor]]:
+    """Two models in one process: what is due is averaged, where its plan says so, and all step."""
+    made = [make(rank) for rank in range(2)]
+    models = [model for model, _ in made]
+    due_in = {iteration: {layer[0] for layer in layers if layer[1]} for iteration, layers in decided}
     for iteration in range(iterations):
-        for rank, (model, _) in enumerate(models):
+        for rank, model in enumerate(models):
             loss_of(model, rank, iteration).backward()
-        for layer in due_in.get(iteration, []):
-            pairs = zip(*(model.get_submodule(layer).parameters() for model, _ in models), strict=True)
-            for one, other in pairs:
-                with torch.no_grad():
-                    mean = (one + other) / 2
-                    one.copy_(mean)
-                    other.copy_(mean)
-        for _, optimizer in models:
+        is_due = [name in due_in.get(iteration, ()) for name in LAYERS]
+        plan = plan_due_layers(profile(), LINK, is_due, slack=training_slack)
+        average(models, plan, behind_step=False)
+        for _, optimizer in made:
             optimizer.step()
             optimizer.zero_grad()
-    return [state_of(model) for model, _ in models]
+        average(models, plan, behind_step=True)
+    return [state_of(model) for model in models]
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_due_is_averaged_and_nothing_else(name: str) -> None:
     results = run_ranks(train, 2, POLICIES[name], 40)
     decided = results[0][0]
-    for (_, before, _), expected in zip(results, reference(POLICIES[name], 40, decided), strict=True):
+    for (_, before, _), expected in zip(results, reference(40, decided), strict=True):
         for key, value in expected.items():
             assert torch.equal(before[key], value), key
+
+
+def flat_gradient(module: nn.Module) -> torch.Tensor:
+    return torch.cat([p.grad.double().flatten() for p in module.parameters() if p.grad is not None])
 
 
 def similarities(rank: int) -> tuple[list[Any], list[list[float]]]:
@@ -144,7 +162,7 @@ def similarities(rank: int) -> tuple[list[Any], list[list[float]]]:
     model, optimizer = make(rank)
     policies = Combined(most_staleness=3, under=Direction(threshold=-1))
     sync = DreamDDP(model, optimizer, policies=policies, profile=profile(), link=LINK, sketch_size=0)
-    references: dict[str, torch.Tensor] = {}
+    references: dict[str, torch.Tensor] = {}  # the first gradients that policies see are those of step 1
     own: list[list[float]] = []
     for iteration in range(12):
         loss_of(model, rank, iteration).backward()
@@ -156,7 +174,7 @@ def similarities(rank: int) -> tuple[list[Any], list[list[float]]]:
         }
         own.append(
             [
-                float(torch.cosine_similarity(gradients[name].double(), references[name].double(), dim=0))
+                float(torch.cosine_similarity(gradients[name], references[name], dim=0))
                 if name in references
                 else float("nan")
                 for name in LAYERS
@@ -164,7 +182,9 @@ def similarities(rank: int) -> tuple[list[Any], list[list[float]]]:
         )
         for one in sync.decisions():
             if one.iteration == iteration:
-                references |= {layer.layer: gradients[layer.layer] for layer in one.layers if layer.is_due}
+                for layer in one.layers:
+                    if layer.is_due or layer.layer not in references:
+                        references[layer.layer] = gradients[layer.layer]
         optimizer.step()
         optimizer.zero_grad()
     return [astuple(one) for one in sync.decisions()], own
@@ -249,16 +269,16 @@ def test_policies_begin_behind_the_measurement_and_finish_makes_layers_fresh() -
 
 def attach_badly(rank: int, case: str) -> str:
     model, optimizer = make(rank)
-    arguments: dict[str, Any] = {
+    cases: dict[str, dict[str, Any]] = {
         "no pattern": {"policies": {"0": FixedPeriod(2)}},
         "range": {"policies": FixedPeriod(0)},
         "one rank": {"policies": FixedPeriod(2 + rank)},
         "planner": {"policies": FixedPeriod(2), "planner": "local-sgd"},
         "fused": {"policies": FixedPeriod(2), "fused_update": True},
         "sketch": {"policies": FixedPeriod(2), "sketch_size": -1},
-    }[case]
+    }
     with pytest.raises(ValueError, match=r".") as caught:
-        DreamDDP(model, optimizer, **arguments)
+        DreamDDP(model, optimizer, **cases[case])
     return str(caught.value)
 
 
