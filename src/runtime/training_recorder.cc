@@ -85,10 +85,11 @@ void TrainingRecorder::step_ends(bool completes) {
   }
   last_step_end_ = now;
   waited_at_step_end_ = waited_seconds_;
-  if (iterations_to_record_ > 0 && --iterations_to_record_ == 0) {
+  if (iterations_to_record_ == 1) {
     const std::lock_guard lock(mutex_);
     recording_ = false;
   }
+  if (iterations_to_record_ > 0) --iterations_to_record_;
 }
 
 void TrainingRecorder::op_is_launched(std::int64_t num_bytes) {
@@ -146,7 +147,8 @@ void TrainingRecorder::op_begins(std::size_t op) {
 void TrainingRecorder::op_ends(std::size_t op, std::int64_t iteration) {
   const double now = now_seconds();
   const std::lock_guard lock(mutex_);
-  if (num_open_ops_ > 0 && --num_open_ops_ == 0) link_seconds_ += now - link_begin_;
+  if (num_open_ops_ == 1) link_seconds_ += now - link_begin_;
+  if (num_open_ops_ > 0) --num_open_ops_;
   if (recording_) {
     spans_.push_back({.span = {.kind = SpanKind::link,
                                .name = ops_[op],
