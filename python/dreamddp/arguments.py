@@ -12,7 +12,7 @@ from dreamddp._core import Plan, longest_period, reject
 from dreamddp.measured_iterations import MIN_ITERATIONS
 from dreamddp.planner_names import check_planner
 from dreamddp.planning import PlanningOptions
-from dreamddp.policies import Policies, policies_json
+from dreamddp.policies import policies_json
 
 
 def check_arguments(
@@ -52,11 +52,12 @@ def check_fused(
             fused_update.check_planner(options.planner)
 
 
-def check_policies(
-    layers: Sequence[str], policies: Policies, options: PlanningOptions, plan: Plan | None
-) -> None:
+def check_policies(layers: Sequence[str], options: PlanningOptions, plan: Plan | None) -> None:
     """Raises ValueError for policies that do not fit the layers, and arguments that do not fit policies."""
-    _core.LayerPolicies(layers, policies_json(policies))
+    if options.policies is None:
+        return
+    check_range("sketch_size", options.policies.sketch_size, 0, 1 << 24)
+    _core.LayerPolicies(layers, policies_json(options.policies.policies))
     for name, value, default in (
         ("plan", plan, None),
         ("planner", options.planner, "balanced"),

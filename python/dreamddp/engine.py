@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import warnings
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,20 +16,18 @@ from dreamddp import (
     _core,
     agreement,
     checkpoint,
-    compute_threads,
-    description,
     joining,
     log,
     model_state,
     policy_training,
 )
-from dreamddp._core import Link, Plan, Profile, Span, SpanKind, SyncError
+from dreamddp._core import Link, Plan, Profile, Span, SpanKind
 from dreamddp._runtime import Engine, default_sketch_size
-from dreamddp.arguments import check_arguments, check_fused, check_policies, check_range
-from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, make_group, seconds_of
-from dreamddp.layers import ModelLayer, find_layers
+from dreamddp.arguments import check_range
+from dreamddp.attachment import Attachment
+from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, seconds_of
+from dreamddp.layers import ModelLayer
 from dreamddp.loop_hooks import LoopHooks
-from dreamddp.model_watch import check_unattached
 from dreamddp.moments import average_moments as average_moments_of
 from dreamddp.planning import Planning, PlanningOptions
 from dreamddp.policies import Policies
@@ -40,8 +36,6 @@ from dreamddp.sync_stats import SyncStats, means_of
 from dreamddp.waiting_reads import WaitingReads
 
 DEFAULT_PROFILE_ITERATIONS = 12
-MIN_TIMEOUT_SECONDS = 0.1
-MAX_TIMEOUT_SECONDS = 1e7
 
 
 class DreamDDP:
@@ -123,155 +117,48 @@ class DreamDDP:
                 "torch.distributed is not initialised: call torch.distributed.init_process_group() first, "
                 "for instance under torchrun"
             )
-        seconds = seconds_of(timeout)
-        # A bad one is an error on all ranks, below: they need a group to agree on that.
-        is_valid = MIN_TIMEOUT_SECONDS <= seconds <= MAX_TIMEOUT_SECONDS
-        self._model = model
-        self._optimizers = (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer)
-        self._group = make_group(process_group, seconds if is_valid else DEFAULT_TIMEOUT_SECONDS)
-
-        options = PlanningOptions(
-            period=period,
-            planner=planner,
-            max_period=max_period,
-            profile_iterations=profile_iterations,
-            staging_bytes=staging_bytes,
-            fused_update=fused_update,
-            policies=None if policies is None else PolicyOptions(policies=policies, sketch_size=sketch_size),
-        )
-
-        self._options = options
-        self._staging_bytes = staging_bytes
-        self._timeout_seconds = seconds
-        self._given_link = link
-        self._no_sync_depth = 0
-        self._pause_depth = 0
-        self._num_attachments = 0
-        self._control_group: dist.ProcessGroup | None = None
-        self._vote_group: dist.ProcessGroup | None = None
-
-        def describe() -> dict[str, Any]:
-            check_range("timeout", seconds, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS)
-            check_arguments(model, self._optimizers, options, first_iteration=first_iteration)
-            check_unattached(model)
-            self._given_plan = Plan.load(plan) if isinstance(plan, str | Path) else plan
-            check_fused(self._optimizers, options, self._given_plan)
-            self._given_profile = Profile.load(profile) if isinstance(profile, str | Path) else profile
-            if policies is not None:
-                check_range("sketch_size", sketch_size, 0, 1 << 24)
-                names = [layer.name for layer in self._find_layers()]
-                check_policies(names, policies, options, self._given_plan)
-            return description.describe(
-                model,
-                self._find_layers(),
-                self._given_plan,
-                self._given_profile,
-                first_iteration,
-                options.description(),
-            )
-
-        answers = agreement.on_all_ranks(
-            lambda: (describe(), compute_threads.of_this_rank()), self._group, "attaching DreamDDP"
-        )
-        agreement.require_equal([description for description, _ in answers], "model or arguments")
-        if dist.get_rank(self._group) == 0:
-            for line in compute_threads.crowded_machines([threads for _, threads in answers]):
-                warnings.warn(f"DreamDDP: {line}", stacklevel=2)
-        model_state.broadcast([*model.parameters(), *model.buffers()], self._group)
-        self._attach(first_iteration)
-
-    def _find_layers(self) -> list[ModelLayer]:
-        """Layers of the model as it is now.
-
-        Raises:
-            ValueError: for parameters that cannot be averaged, and a plan or profile of another model.
-        """
-        layers = find_layers(self._model)
-        if self._given_plan is not None:
-            description.check_plan_fits(self._given_plan, layers)
-        if self._given_profile is not None:
-            description.check_profile_fits(self._given_profile, layers)
-        return layers
-
-    def _attach(self, first_iteration: int) -> None:
-        self._layers = self._find_layers()
-        if not self._layers:
-            warnings.warn(
-                "DreamDDP: the model has no trainable parameters; nothing will be sent", stacklevel=3
-            )
-        self._engine = Engine(
-            [(layer.name, list(layer.parameters), list(layer.statistics)) for layer in self._layers],
-            self._group,
-            staging_bytes=self._staging_bytes,
-            timeout_seconds=self._timeout_seconds,
-            attachment=self._num_attachments,
-        )
-        self._num_attachments += 1
-        self._engine.set_no_sync(self._no_sync_depth > 0)
-        self._engine.set_paused(self._pause_depth > 0)
-        self._planning = Planning(
-            self._options,
-            self._layers,
-            self._engine,
-            self._group,
-            given_plan=self._given_plan,
-            profile=self._given_profile,
-            link=self._given_link,
+        self._attachment = Attachment(
+            model,
+            (optimizer,) if isinstance(optimizer, torch.optim.Optimizer) else tuple(optimizer),
+            process_group,
+            PlanningOptions(
+                period=period,
+                planner=planner,
+                max_period=max_period,
+                profile_iterations=profile_iterations,
+                staging_bytes=staging_bytes,
+                fused_update=fused_update,
+                policies=None
+                if policies is None
+                else PolicyOptions(policies=policies, sketch_size=sketch_size),
+            ),
+            plan=plan,
+            profile=profile,
+            link=link,
+            timeout_seconds=seconds_of(timeout),
             first_iteration=first_iteration,
         )
-        self._engine.attach()
-        self._hooks = LoopHooks(
-            self._model,
-            self._optimizers,
-            self._layers,
-            self._engine,
-            self._planning,
-            self._group,
-            attach_again=self._attach_again,
-        )
-        # The hooks live as long as the model, also where nobody keeps this object. Transfers in flight do not
-        # keep the interpreter from ending.
-        self._close_engine = weakref.finalize(self._hooks, self._engine.close)
-        log.attached(self._model, self._layers, self._group)
+        self._model = model
+        self._group = self._attachment.group
+        self._vote_group: dist.ProcessGroup | None = None
 
-    def _attach_again(self) -> LoopHooks:
-        """The model has changed since attaching: where it has on all ranks, goes on with it as it is now.
+    # Those of now: they are made anew where the model has changed.
 
-        All parameters are averaged once, so that those that are frozen now are equal. Collective.
-        """
-        doing = f"comparing the model, which has changed: {self._hooks.changes()}"
-        if self._control_group is None:
-            # Where other ranks have not changed theirs, they must not take this for one of their averages.
-            try:
-                self._control_group = dist.new_group(
-                    dist.get_process_group_ranks(self._group),
-                    timeout=datetime.timedelta(seconds=self._timeout_seconds),
-                    use_local_synchronization=True,
-                )
-            except RuntimeError as error:
-                raise SyncError(
-                    f"a peer is missing while {doing}. Change it on all ranks in the same iteration, or call "
-                    "detach() before and attach again after"
-                ) from error
-        iteration = self.iteration
+    @property
+    def _layers(self) -> list[ModelLayer]:
+        return self._attachment.layers
 
-        def describe() -> dict[str, Any]:
-            model = description.describe_model(self._model, self._find_layers())
-            return model | {"the iteration of the change": iteration}
+    @property
+    def _engine(self) -> Engine:
+        return self._attachment.engine
 
-        descriptions = agreement.on_all_ranks(describe, self._control_group, doing)
-        agreement.require_equal(descriptions, "the changed model")
-        self._engine.finish()
-        parameters = [parameter for layer in self._layers for parameter in layer.parameters]
-        self._engine.average(parameters)
-        model_state.broadcast(self._hooks.new_parameters(), self._group)
-        self._given_link = self._planning.link
-        roll_call = self._hooks.roll_call
-        self._hooks.remove()
-        self._close_engine()
-        self._attach(iteration)
-        self._hooks.roll_call = roll_call
-        return self._hooks
+    @property
+    def _planning(self) -> Planning:
+        return self._attachment.planning
+
+    @property
+    def _hooks(self) -> LoopHooks:
+        return self._attachment.hooks
 
     # What the user calls
 
@@ -301,13 +188,11 @@ class DreamDDP:
 
         It may enclose the forward, the backward or both.
         """
-        self._no_sync_depth += 1
-        self._engine.set_no_sync(True)
+        self._attachment.enter_no_sync()
         try:
             yield
         finally:
-            self._no_sync_depth -= 1
-            self._engine.set_no_sync(self._no_sync_depth > 0)
+            self._attachment.leave_no_sync()
 
     @contextmanager
     def join(self) -> Iterator[None]:
@@ -328,20 +213,7 @@ class DreamDDP:
                 fused updates.
             SyncError: where a peer is missing.
         """
-        if self._options.fused_update:
-            _core.reject(
-                "join()",
-                "fused_update=True",
-                "steps behind the backward",
-                "Attach with fused_update=False, or give all ranks as many batches.",
-            )
-        if self._planning.averages_gradients:
-            _core.reject(
-                "join()",
-                "a plan of gradients",
-                "a plan of parameters",
-                "Take a planner of parameters, such as `balanced`, or give all ranks as many batches.",
-            )
+        joining.check_can_join(self._planning)
         group = self._votes()
         with joining.join(lambda: self._hooks, group):
             yield
@@ -362,23 +234,14 @@ class DreamDDP:
             RuntimeError: inside `join()`, and behind a backward.
             SyncError: where a peer is missing.
         """
-        if self._hooks.roll_call is not None:
-            raise RuntimeError(
-                "DreamDDP.skip_step(): called inside join(), where some ranks may compute no loss. Give all "
-                "ranks the same number of batches to use it."
-            )
-        if self._engine.awaits_step:
-            raise RuntimeError(
-                "DreamDDP.skip_step(): called behind a backward, which may have begun to average. Call it "
-                "between forward and backward."
-            )
+        joining.check_can_skip(self._hooks, self._engine)
         return joining.any_says(
             bool(bad), self._votes(), f"agreeing whether to skip iteration {self.iteration}"
         )
 
     def _votes(self) -> dist.ProcessGroup:
         if self._vote_group is None:
-            self._vote_group = joining.make_vote_group(self._group, self._timeout_seconds)
+            self._vote_group = joining.make_vote_group(self._group, self._attachment.timeout_seconds)
         return self._vote_group
 
     @contextmanager
@@ -389,13 +252,11 @@ class DreamDDP:
         On one rank, on some or on all; not collective. Other ranks hear of it within their timeout, and after
         it they wait for a whole timeout again.
         """
-        self._pause_depth += 1
-        self._engine.set_paused(True)
+        self._attachment.enter_pause()
         try:
             yield
         finally:
-            self._pause_depth -= 1
-            self._engine.set_paused(self._pause_depth > 0)
+            self._attachment.leave_pause()
 
     def finish(self, *, average_moments: bool = False) -> None:
         """Makes all ranks equal: waits for what is in flight, then averages all parameters and buffers.
@@ -412,11 +273,11 @@ class DreamDDP:
             SyncError: where a peer is missing. Every coordinate is then the local value or the mean.
         """
         if self._hooks.model_has_changed:
-            self._attach_again()
+            self._attachment.attach_again()
         self._engine.finish()
         self._meet("finish(average_moments=True)" if average_moments else "finish()")
         if average_moments:
-            average_moments_of(self._optimizers, self._engine, self._group)
+            average_moments_of(self._attachment.optimizers, self._engine, self._group)
         parameters = [parameter for layer in self._layers for parameter in layer.parameters]
         model_state.average(parameters, self._model.buffers(), self._engine, self._group)
         self._engine.all_are_averaged()
@@ -485,7 +346,9 @@ class DreamDDP:
             ValueError: on all ranks, for a state of another model, rank or number of ranks, another plan than
                 the one given, and states that do not belong together.
         """
-        checkpoint.load(state, self._layers, self._planning, self._hooks, self._given_plan, self._group)
+        checkpoint.load(
+            state, self._layers, self._planning, self._hooks, self._attachment.given_plan, self._group
+        )
 
     def averaged_state_dict(self) -> dict[str, Any]:
         """The model's state with the means over all ranks, in tensors of its own; the training is as before.

@@ -65,6 +65,7 @@ class FusedUpdate:
         Raises:
             RuntimeError: where they are no longer what was used, as by clipping or a loss scaler.
         """
+        self.step_ends()  # the step before has raised
         name = f"{type(optimizer).__name__}.step()"
         for attribute in ("grad_scale", "found_inf"):  # by which a GradScaler tells fused optimizers
             if getattr(optimizer, attribute, None) is not None:

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 
-from dreamddp._core import SyncError
+from dreamddp._core import SyncError, reject
+from dreamddp._runtime import Engine
 from dreamddp.loop_hooks import LoopHooks
+from dreamddp.planning import Planning
 
 MAX_UNDER_WAY = 8
 """Announcements that an active rank leaves under way before it waits for the oldest."""
@@ -29,6 +31,38 @@ def make_vote_group(group: dist.ProcessGroup, timeout_seconds: float) -> dist.Pr
         use_local_synchronization=True,
     )
     return made
+
+
+def check_can_join(planning: Planning) -> None:
+    """Raises ValueError for trainings in which a rank that makes no steps would not stay equal."""
+    if planning.is_fused:
+        reject(
+            "join()",
+            "fused_update=True",
+            "steps behind the backward",
+            "Attach with fused_update=False, or give all ranks as many batches.",
+        )
+    if planning.averages_gradients:
+        reject(
+            "join()",
+            "a plan of gradients",
+            "a plan of parameters",
+            "Take a planner of parameters, such as `balanced`, or give all ranks as many batches.",
+        )
+
+
+def check_can_skip(hooks: LoopHooks, engine: Engine) -> None:
+    """Raises RuntimeError where an iteration can no longer be left out."""
+    if hooks.roll_call is not None:
+        raise RuntimeError(
+            "DreamDDP.skip_step(): called inside join(), where some ranks may compute no loss. Give all "
+            "ranks the same number of batches to use it."
+        )
+    if engine.awaits_step:
+        raise RuntimeError(
+            "DreamDDP.skip_step(): called behind a backward, which may have begun to average. Call it "
+            "between forward and backward."
+        )
 
 
 def any_says(yes: bool, group: dist.ProcessGroup, doing: str) -> bool:

@@ -81,7 +81,14 @@ class LoopHooks:
         engine.on_unplanned_backward(unplanned_backward)
         if planning.is_fused:
             self._fused = FusedUpdate(model, optimizers, layers)
-            engine.on_layer_update(self._fused.step_layer)
+            step_layer = weakref.WeakMethod(self._fused.step_layer)
+
+            def layer_update(layer: int) -> None:
+                method = step_layer()
+                if method is not None:
+                    method(layer)
+
+            engine.on_layer_update(layer_update)
         for index, optimizer in enumerate(optimizers):
             self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
