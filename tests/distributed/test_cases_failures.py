@@ -329,6 +329,11 @@ def test_a_rank_that_dies_in_a_pause_is_an_error() -> None:
 # The user's own loop
 
 
+def interrupt_in_a_second() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
 def interrupted_in_a_wait(rank: int) -> None:
     model, optimizer, _sync = attach(60.0)
     step(model, optimizer, rank, 0)
@@ -336,7 +341,7 @@ def interrupted_in_a_wait(rank: int) -> None:
         time.sleep(60)
         return
     began = time.monotonic()
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_in_a_second()
     try:
         step(model, optimizer, rank, 1)
     except KeyboardInterrupt:
@@ -351,7 +356,7 @@ def interrupted_in_finish(rank: int) -> None:
     if rank == 1:
         time.sleep(60)
         return
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    interrupt_in_a_second()
     try:
         sync.finish()
     except KeyboardInterrupt:
