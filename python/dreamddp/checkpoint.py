@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +30,17 @@ if TYPE_CHECKING:
     from dreamddp._runtime import PendingOp
 
 VERSION = 1
+MAX_ITERATION = 1 << 62
+MAY_BE_NONE = ("plan", "reads", "profile", "link")
+FIELDS: dict[str, tuple[type, str]] = {
+    "rank": (int, "a whole number of at least 0"),
+    "ranks": (int, "a whole number of at least 0"),
+    "iteration": (int, f"a whole number from 0 to {MAX_ITERATION}"),
+    "is_measuring": (bool, "True or False"),
+    **dict.fromkeys(("layers", "pending", "policies"), (str, "a text")),
+    **dict.fromkeys(MAY_BE_NONE, (str, "a text or None")),
+}
+WHOLE = "Is the file complete? Load what DreamDDP.state_dict() returned."
 
 
 @dataclass(frozen=True)
@@ -71,25 +83,32 @@ class SavedTraining:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SavedTraining:
         """Raises ValueError where this is no state, or one of another version."""
+        if not isinstance(state, Mapping):
+            reject("state", f"{state!r:.60}", "the dict that DreamDDP.state_dict() returned", WHOLE)
         if state.get("version") != VERSION:
             reject(
                 "version of the state",
-                state.get("version", "none"),
+                repr(state.get("version", "none")),
                 str(VERSION),
                 "Give what DreamDDP.state_dict() returned, saved by this version of the library.",
             )
-        plan, reads, profile, link = (state[key] for key in ("plan", "reads", "profile", "link"))
+        for key, (type_, allowed) in FIELDS.items():
+            value = state.get(key)
+            if type(value) is not type_ and not (value is None and key in MAY_BE_NONE):
+                reject(f"state['{key}']", f"{value!r:.60}", allowed, WHOLE)
+            if isinstance(value, int) and not 0 <= value <= MAX_ITERATION:
+                reject(f"state['{key}']", value, allowed, WHOLE)
         return cls(
             rank=state["rank"],
             num_ranks=state["ranks"],
-            layers=json.loads(state["layers"]),
+            layers=_decoded(state, "layers", json.loads),
             iteration=state["iteration"],
-            plan=None if plan is None else Plan.from_json(plan),
-            reads=None if reads is None else _reads_from_json(reads),
-            profile=None if profile is None else Profile.from_json(profile),
-            link=None if link is None else Link(**json.loads(link)),
+            plan=_decoded(state, "plan", Plan.from_json),
+            reads=_decoded(state, "reads", _reads_from_json),
+            profile=_decoded(state, "profile", Profile.from_json),
+            link=_decoded(state, "link", lambda text: Link(**json.loads(text))),
             is_measuring=state["is_measuring"],
-            pending=_from_text(state["pending"]),
+            pending=_decoded(state, "pending", _from_text),
             policies=state["policies"],
         )
 
@@ -130,6 +149,16 @@ class SavedTraining:
             "pending": pending,
             "policies": policy_training.shared_part(self.policies),
         }
+
+
+def _decoded(state: Mapping[str, Any], key: str, decode: Callable[[str], Any]) -> Any:
+    """Raises ValueError naming the key where its text cannot be read."""
+    if state[key] is None:
+        return None
+    try:
+        return decode(state[key])
+    except (ValueError, KeyError, TypeError, IndexError, EOFError, RuntimeError, UnpicklingError) as error:
+        reject(f"state['{key}']", f"{state[key]!r:.40} ({error!r:.80})", "what was saved", WHOLE)
 
 
 def save(

@@ -367,7 +367,16 @@ class DreamDDP:
 
     def detach(self) -> None:
         """Waits for what is in flight and removes every hook; the model is then as it was before
-        attaching."""
+        attaching.
+
+        Raises:
+            RuntimeError: between a backward and its step, with fused updates.
+        """
+        if self._planning.is_fused and self._engine.awaits_step:
+            raise RuntimeError(
+                "DreamDDP.detach(): called between a backward, which has updated the parameters already "
+                "(fused_update=True), and its step. Call it behind optimizer.step()."
+            )
         self._hooks.remove()
         self._engine.detach()
         self._engine.finish()

@@ -15,6 +15,7 @@ from dreamddp._core import Plan, Update, planner_can_fuse, planners, reject
 from dreamddp.layers import ModelLayer
 
 Group = dict[str, Any]
+Settings = dict[str, tuple[Any, int]]
 
 
 class FusedUpdate:
@@ -34,6 +35,7 @@ class FusedUpdate:
         self._ours = {id(parameter) for layer in layers for parameter in layer.parameters}
         self._used: dict[int, _UsedGradient] = {}
         self._taken: list[_UsedGradient] = []
+        self._half_done: str | None = None
         self.is_stepping = False
         """Whether a layer is being stepped, so that hooks of optimizers may belong to that."""
 
@@ -50,6 +52,9 @@ class FusedUpdate:
         try:
             for parts in self._parts:
                 parts.step(index)
+        except BaseException as error:
+            self._half_done = f"layer '{self._layers[index].name}' ({type(error).__name__}: {error})"
+            raise
         finally:
             self.is_stepping = False
         for parameter, gradient in gradients:  # the optimizers may have changed them
@@ -58,6 +63,15 @@ class FusedUpdate:
     def step_all(self) -> None:
         for index in range(len(self._layers)):
             self.step_layer(index)
+
+    def check_whole(self) -> None:
+        """Raises RuntimeError where an optimizer has raised inside a backward: layers behind it are stepped,
+        those in front are not."""
+        if self._half_done is not None:
+            raise RuntimeError(
+                f"DreamDDP: fused_update=True stepped inside a backward, and an optimizer raised in "
+                f"{self._half_done}: some layers have been updated, others not. Go on from a checkpoint."
+            )
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         """The user's step of the iteration: takes the gradients away that were used in the backward.
@@ -74,6 +88,9 @@ class FusedUpdate:
                     "backward already, with gradients that were scaled. Train without one, in bfloat16 for "
                     "instance, or attach with fused_update=False."
                 )
+        for parts in self._parts:
+            if parts.optimizer is optimizer:
+                parts.check_settings(name)
         taken = []
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) not in self._ours:
@@ -93,14 +110,26 @@ class FusedUpdate:
             used.parameter.grad = None
 
     def step_ends(self) -> None:
-        """Gives the gradients back, for who looks at them."""
-        for used in self._taken:
+        """Gives the gradients back, for who looks at them.
+
+        Raises:
+            RuntimeError: where a hook of the optimizer has set others.
+        """
+        taken, self._taken = self._taken, []
+        for used in taken:
+            if used.parameter.grad is not None:
+                raise RuntimeError(
+                    f"DreamDDP: a hook of the optimizer sets the gradient of parameter "
+                    f"'{self._names[id(used.parameter)]}', but fused_update=True has stepped inside the "
+                    "backward already. Leave the hook out, or attach with fused_update=False."
+                )
             used.parameter.grad = used.gradient
-        self._taken = []
 
     def iteration_ends(self) -> None:
         """All optimizers have stepped."""
         self._used.clear()
+        for parts in self._parts:
+            parts.iteration_ends()
 
 
 @dataclass(frozen=True)
@@ -119,20 +148,26 @@ class _Parts:
     """An optimizer, and which parameters of which of its groups belong to each layer."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, layers: Sequence[ModelLayer]) -> None:
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._layer_of = {id(p): index for index, layer in enumerate(layers) for p in layer.parameters}
-        self._seen: list[tuple[Group, list[nn.Parameter], int]] = []
+        self._seen: list[tuple[Group, list[int]]] = []
         self._of_layer: dict[int, list[tuple[Group, list[nn.Parameter]]]] = {}
+        self._has_looked = False  # in this iteration
+        self._used_settings: dict[int, tuple[Group, Settings]] = {}  # in this iteration, by group
+        self._counters_are_checked = False
 
     def step(self, layer: int) -> None:
         self._look()
         parts = self._of_layer.get(layer)
         if not parts:
             return
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         all_groups = optimizer.param_groups
         whole = [group["params"] for group, _ in parts]
-        settings = [dict(group) for group, _ in parts]
+        settings = [_settings(group) for group, _ in parts]
+        for (group, _), used in zip(parts, settings, strict=True):
+            self._used_settings.setdefault(id(group), (group, used))
+        counters = None if self._counters_are_checked else _counters(optimizer)
         try:
             optimizer.param_groups = [group for group, _ in parts]
             for group, parameters in parts:
@@ -143,17 +178,43 @@ class _Parts:
             for (group, _), parameters in zip(parts, whole, strict=True):
                 group["params"] = parameters
         for (group, _), before in zip(parts, settings, strict=True):
-            self._check_unchanged(group, before)
+            key = _first_change(before, _settings(group))
+            if key is not None:
+                self._reject_counter(f"'{key}' of its param_groups")
+        if counters is not None:
+            key = _first_change(counters, _counters(optimizer))
+            if key is not None:
+                self._reject_counter(f"'{key}' of its own")
+            self._counters_are_checked = True
+
+    def check_settings(self, step: str) -> None:
+        """Raises RuntimeError where settings are not those that layers were stepped with."""
+        for group, used in self._used_settings.values():
+            key = _first_change(used, _settings(group))
+            if key is not None:
+                raise RuntimeError(
+                    f"DreamDDP: '{key}' of the optimizer's param_groups has changed between a backward and "
+                    f"{step}, but fused_update=True has stepped inside the backward. Set it before the "
+                    "backward or behind the step, or attach with fused_update=False."
+                )
+
+    def iteration_ends(self) -> None:
+        self._has_looked = False
+        self._used_settings.clear()
 
     def _look(self) -> None:
-        """Anew where groups were added or loaded."""
-        groups = self._optimizer.param_groups
-        if len(groups) == len(self._seen) and all(
-            group is seen and group["params"] is parameters and len(parameters) == count
-            for group, (seen, parameters, count) in zip(groups, self._seen, strict=True)
+        """Anew where groups were added, changed or loaded; once in an iteration."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        groups = self.optimizer.param_groups
+        seen = [(group, [id(parameter) for parameter in group["params"]]) for group in groups]
+        if len(seen) == len(self._seen) and all(
+            now is before and ids == ids_before
+            for (now, ids), (before, ids_before) in zip(seen, self._seen, strict=True)
         ):
             return
-        self._seen = [(group, group["params"], len(group["params"])) for group in groups]
+        self._seen = seen
         self._of_layer = defaultdict(list)
         for group in groups:
             of_layer: dict[int, list[nn.Parameter]] = defaultdict(list)
@@ -163,16 +224,46 @@ class _Parts:
             for layer, parameters in of_layer.items():
                 self._of_layer[layer].append((group, parameters))
 
-    def _check_unchanged(self, group: Group, before: Group) -> None:
-        for key, value in group.items():
-            if key == "params" or value is before.get(key):
-                continue
-            if key not in before or isinstance(value, torch.Tensor) or value != before[key]:
-                raise RuntimeError(
-                    f"DreamDDP: {type(self._optimizer).__name__} changes '{key}' of its param_groups in a "
-                    "step, and fused_update=True makes one for each layer. Take an optimizer that keeps "
-                    "its state by parameter, such as SGD or AdamW, or attach with fused_update=False."
-                )
+    def _reject_counter(self, what: str) -> NoReturn:
+        raise RuntimeError(
+            f"DreamDDP: {type(self.optimizer).__name__} changes {what} in a step, and fused_update=True "
+            "makes one for each layer. Take an optimizer that keeps its state by parameter, such as SGD or "
+            "AdamW, or attach with fused_update=False."
+        )
+
+
+def _settings(group: Group) -> Settings:
+    return {key: _with_version(value) for key, value in group.items() if key != "params"}
+
+
+def _counters(optimizer: torch.optim.Optimizer) -> Settings:
+    """Numbers that are the optimizer's own, not those of a group or a parameter."""
+    own = {key: value for key, value in vars(optimizer).items() if _is_number(value)}
+    of_state = {key: value for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor)}
+    return {str(key): _with_version(value) for key, value in (own | of_state).items()}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _with_version(value: Any) -> tuple[Any, int]:
+    """Tensors may change in place."""
+    return value, value._version if isinstance(value, torch.Tensor) else 0
+
+
+def _first_change(before: Settings, after: Settings) -> str | None:
+    for key in before.keys() | after.keys():
+        if key not in before or key not in after:
+            return key
+        (old, old_version), (new, new_version) = before[key], after[key]
+        if old_version != new_version:
+            return key
+        if old is new:
+            continue
+        if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor) or old != new:
+            return key
+    return None
 
 
 def _step_without_hooks(optimizer: torch.optim.Optimizer) -> None:

@@ -89,8 +89,9 @@ class LoopHooks:
                     method(layer)
 
             engine.on_layer_update(layer_update)
+        self._step_pre_hooks = [(one, one.register_step_pre_hook(self._before_step)) for one in optimizers]
+        self._handles += [handle for _, handle in self._step_pre_hooks]
         for index, optimizer in enumerate(optimizers):
-            self._handles.append(optimizer.register_step_pre_hook(self._before_step))
             self._handles.append(optimizer.register_step_post_hook(self._after_step(index)))
 
     @property
@@ -178,6 +179,11 @@ class LoopHooks:
         self._raised_before = sys.exc_info()[1]
         self._stepped.clear()
         self._stop_watch()
+        if self._fused is not None:
+            self._fused.check_whole()
+            for optimizer, handle in self._step_pre_hooks:  # what other hooks do to gradients must be seen
+                hooks: Any = optimizer._optimizer_step_pre_hooks
+                hooks.move_to_end(handle.id)
         if self._engine.awaits_step:  # the last step was skipped, or there is none for each backward
             if self._fused is not None:
                 fused_update.reject_missing_step()

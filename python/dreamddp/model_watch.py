@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +20,8 @@ _attached = WeakIdKeyDictionary()
 def check_unattached(model: nn.Module) -> None:
     """Raises ValueError where another DreamDDP trains a parameter of the model."""
     for name, parameter in model.named_parameters():
-        if parameter in _attached:
+        watch = _attached.get(parameter)
+        if watch is not None and watch() is not None:
             reject(
                 f"parameter '{name}'",
                 "one to which DreamDDP is attached already",
@@ -45,12 +47,13 @@ class ModelWatch:
         )
         for layer in layers:
             for parameter in layer.parameters:
-                _attached[parameter] = self
+                _attached[parameter] = weakref.ref(self)  # so that nothing keeps the parameter
 
     def remove(self) -> None:
         for layer in self._layers:
             for parameter in layer.parameters:
-                if _attached.get(parameter) is self:
+                watch = _attached.get(parameter)
+                if watch is not None and watch() is self:
                     del _attached[parameter]
 
     @property

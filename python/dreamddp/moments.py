@@ -24,7 +24,8 @@ def average_moments(
     for number, optimizer in enumerate(optimizers):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for index, parameter in enumerate(parameters):
-            for name, value in optimizer.state.get(parameter, {}).items():
+            kept_for_it = optimizer.state.get(parameter)
+            for name, value in kept_for_it.items() if isinstance(kept_for_it, dict) else ():
                 if name != "step" and _is_moment(value, parameter):
                     key = f"'{name}' of parameter {index} of optimizer {number}"
                     moments[key] = value
