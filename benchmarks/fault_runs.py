@@ -107,7 +107,10 @@ def run(fault: Fault) -> str:
             for _, receiver in ranks:
                 if not receiver.poll(120):
                     return "a rank did not start"
-                receiver.recv()
+                try:
+                    receiver.recv()
+                except EOFError:
+                    return "a rank has ended before its training began"
             time.sleep(fault.delay_seconds)
             victim = ranks[fault.victim][0]
             assert victim.pid is not None
