@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dreamddp import _core
@@ -86,8 +87,8 @@ class Combined(Policy):
     under: Policy = field(default_factory=Direction)
 
 
-Policies = Policy | Mapping[str, Policy]
-"""One for all layers, or by patterns of layer names with `*` and `?`."""
+Policies = Policy | Mapping[str, Policy] | str | Path
+"""One for all layers, by patterns of layer names with `*` and `?`, or the path of a file of policies."""
 
 
 def policies_json(policies: Policies) -> str:
@@ -95,7 +96,10 @@ def policies_json(policies: Policies) -> str:
 
     Raises:
         ValueError: naming the pattern and the field that is out of range.
+        OSError: where a file cannot be read.
     """
+    if isinstance(policies, str | Path):
+        return _core.normalized_policies(Path(policies).read_text())
     rules = {"*": policies} if isinstance(policies, Policy) else dict(policies)
     for pattern, policy in rules.items():
         if not isinstance(policy, Policy):

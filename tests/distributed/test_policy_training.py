@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dreamddp.policies import (
     Direction,
     FixedPeriod,
     Policies,
+    policies_json,
 )
 from tests.distributed.models import mlp
 from tests.distributed.ranks import RanksFailed, run_ranks
@@ -296,6 +298,18 @@ def attach_badly(rank: int, case: str) -> str:
 def test_what_does_not_fit_is_refused_on_all_ranks(case: str, message: str) -> None:
     for text in run_ranks(attach_badly, 2, case):
         assert message in text
+
+
+def train_with_a_file(rank: int, path: str) -> bool:
+    from_file, _, finished = train(rank, path, 12)
+    given, _, expected = train(rank, {"0": FixedPeriod(2), "*": BoundedStaleness(3)}, 12)
+    return from_file == given and all(torch.equal(finished[key], expected[key]) for key in expected)
+
+
+def test_policies_may_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "policies.json"
+    path.write_text(policies_json({"0": FixedPeriod(2), "*": BoundedStaleness(3)}))
+    assert run_ranks(train_with_a_file, 2, str(path)) == [True, True]
 
 
 def skip_a_backward(rank: int) -> None:
