@@ -40,9 +40,11 @@ enum class Reduces { on_host, on_device };
 class DeviceTransport final : public LaneTransport {
  public:
   DeviceTransport(FakeDevice& device, Model& model, Reduces where)
-      : device_(device), model_(model), where_(where) {}
+      : device_(device), model_(model), where_(where) {
+    for (const std::vector<int>& parameter : model.parameters) num_chunks_.push_back(parameter.size());
+  }
 
-  std::size_t num_chunks(std::size_t op) override { return model_.parameters[op].size(); }
+  std::size_t num_chunks(std::size_t op) override { return num_chunks_[op]; }
   bool is_kept_back(std::size_t op) override { return model_.kept_back.contains(op); }
   void take_snapshot(std::int64_t sequence, std::size_t op) override {
     if (is_kept_back(op)) device_.give([this, sequence, op] { kept_[sequence] = model_.parameters[op]; });
@@ -133,6 +135,7 @@ class DeviceTransport final : public LaneTransport {
   std::atomic<int> num_aborts = 0;
 
  private:
+  std::vector<std::size_t> num_chunks_;  // the device writes the parameters while the lane asks
   struct Slot {
     bool is_used = false;
     int on_device = 0;
