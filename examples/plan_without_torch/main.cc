@@ -17,7 +17,7 @@
 namespace {
 
 // A byte-level GPT-2 with 6 blocks. Its embedding is read in the forward only, so it may travel during nearly
-// the whole iteration. the whole iteration.
+// the whole iteration.
 dreamddp::Profile make_profile() {
   dreamddp::Profile profile;
   profile.step_seconds = 2e-3;

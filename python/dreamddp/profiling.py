@@ -104,7 +104,7 @@ def median_times(samples: Sequence[IterationTimes]) -> LayerTimes:
 
 def slow_ranks(names: Sequence[str], times: Sequence[LayerTimes]) -> list[str]:
     """One line for each layer in which one rank holds all others up: it takes a fifth longer than the median
-    of the others, and by more than 2% of an iteration."""
+    of the others, and by more than 2% of an iteration and a millisecond, as less is noise."""
     if len(times) < 2:
         return []
     lines = []
@@ -113,7 +113,7 @@ def slow_ranks(names: Sequence[str], times: Sequence[LayerTimes]) -> list[str]:
         seconds = [t.forward[index] + t.backward[index] for t in times]
         rank = max(range(len(seconds)), key=seconds.__getitem__)
         others = statistics.median(seconds[:rank] + seconds[rank + 1 :])
-        if seconds[rank] > max(1.2 * others, others + 0.02 * iteration_seconds):
+        if seconds[rank] > max(1.2 * others, others + max(0.02 * iteration_seconds, 1e-3)):
             lines.append(
                 f"rank {rank} is slow in layer '{name}': {format_seconds(seconds[rank])} an iteration, "
                 f"against {format_seconds(others)} on the others, which wait for it"

@@ -41,7 +41,7 @@ Measurements read_measurements(std::string_view json, const std::string& file, b
       read.not_run.push_back(module);
     } else {
       reject({where, "NaN", "a number of seconds of at least 0",
-              "Import with NaN taken as 0 if the module did not run"});
+              "Give --nan-as-zero (nan_as_zero) if the module did not run"});
     }
     read.seconds.emplace(module, seconds);
   }

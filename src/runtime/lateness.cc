@@ -11,8 +11,10 @@ std::optional<std::string> LatenessReport::of(const Lateness& late) const {
   if (board->somebody_pauses()) return std::nullopt;
   const std::string missing = board->who_is_missing(late.chunk.sequence);
   if (!late.has_timed_out) {
-    TORCH_WARN("dreamddp: rank ", rank, " has been ", describe(late.chunk), " for ", late.elapsed.count(),
-               " s, half of the timeout: a peer is late: ", missing);
+    std::ostringstream text;
+    text << "dreamddp: rank " << rank << " has been " << describe(late.chunk) << " for "
+         << late.elapsed.count() << " s, half of the timeout: a peer is late: " << missing;
+    c10::warn(c10::Warning(c10::UserWarning(), {"is_late", __FILE__, __LINE__}, text.str(), true));
     return std::nullopt;
   }
   std::string text = beginning(late.chunk, late.elapsed) + ", as a peer is missing: " + missing;
