@@ -127,10 +127,18 @@ py::list decisions(const Engine& engine) {
   return result;
 }
 
-void wait_if(Engine& engine, bool must_wait) {
-  if (must_wait) {
-    block([&] { engine.wait(); });
-  }
+/// Carries out an event that says whether it must be waited for.
+template <typename Event>
+void wait_after(Engine& engine, Event event) {
+  block([&] {
+    if (event()) engine.wait();
+  });
+}
+
+/// A method that blocks, as Python calls it.
+template <typename... Arguments>
+auto blocking(void (Engine::*method)(Arguments...)) {
+  return [method](Engine& engine, Arguments... arguments) { block([&] { (engine.*method)(arguments...); }); };
 }
 
 /// The type that Python sees; engines are shared with the hooks that they hand out.
@@ -232,7 +240,7 @@ void bind_engine(py::module_& module) {
           "forward_pre_hook",
           [](const EnginePointer& engine, Layers layers) {
             return py::cpp_function([engine, layers = std::move(layers)](const py::args& /*module, args*/) {
-              wait_if(*engine, engine->forward_begins(layers));
+              wait_after(*engine, [&] { return engine->forward_begins(layers); });
             });
           },
           py::arg("layers"), "A module's forward pre-hook: waits until the layers may be read.")
@@ -241,18 +249,19 @@ void bind_engine(py::module_& module) {
           [](const EnginePointer& engine, Layers layers) {
             return py::cpp_function(
                 [engine, layers = std::move(layers)](const py::args& /*module, args, output*/) {
-                  engine->forward_ends(layers);
+                  block([&] { engine->forward_ends(layers); });
                 });
           },
           py::arg("layers"), "A module's forward hook: the layers have been read for the last time.")
-      .def("forward_starts", [](Engine& engine) { wait_if(engine, engine.forward_starts()); })
-      .def("module_begins", &Engine::module_begins)
+      .def("forward_starts",
+           [](Engine& engine) { wait_after(engine, [&] { return engine.forward_starts(); }); })
+      .def("module_begins", blocking(&Engine::module_begins))
       .def("forward_finishes", &Engine::forward_finishes)
-      .def("backward_without_data", &Engine::backward_without_data, py::call_guard<py::gil_scoped_release>())
-      .def("reader_backward_ends", &Engine::reader_backward_ends, py::arg("layer"))
-      .def("step_begins", [](Engine& engine) { wait_if(engine, engine.step_begins()); })
-      .def("step_ends", &Engine::step_ends)
-      .def("finish", [](Engine& engine) { wait_if(engine, engine.finish()); })
+      .def("backward_without_data", blocking(&Engine::backward_without_data))
+      .def("reader_backward_ends", blocking(&Engine::reader_backward_ends), py::arg("layer"))
+      .def("step_begins", [](Engine& engine) { wait_after(engine, [&] { return engine.step_begins(); }); })
+      .def("step_ends", blocking(&Engine::step_ends))
+      .def("finish", blocking(&Engine::finish))
       .def(
           "average",
           [](Engine& engine, const std::vector<at::Tensor>& tensors) {
@@ -269,12 +278,19 @@ void bind_engine(py::module_& module) {
       .def_property_readonly("iteration", &Engine::iteration)
       .def_property_readonly("awaits_step", &Engine::awaits_step)
       .def("set_sampling", &Engine::set_sampling, py::arg("active"))
-      .def("take_samples", &Engine::take_samples)
-      .def("record", &Engine::record, py::arg("num_iterations"))
+      .def("take_samples",
+           [](Engine& engine) {
+             std::vector<IterationTimes> samples;
+             block([&] { samples = engine.take_samples(); });
+             return samples;
+           })
+      .def("record", blocking(&Engine::record), py::arg("num_iterations"))
       .def("spans",
            [](const Engine& engine) {
+             std::vector<Span> recorded;
+             block([&] { recorded = engine.spans(); });
              std::vector<std::tuple<int, std::string, int, std::int64_t, double, double>> spans;
-             for (const Span& span : engine.spans()) {
+             for (const Span& span : recorded) {
                spans.emplace_back(static_cast<int>(span.kind), span.name, span.rank, span.iteration,
                                   span.begin_seconds, span.end_seconds);
              }

@@ -34,6 +34,9 @@ c10::Device device_of(const std::vector<LayerParameters>& layers) {
 /// lane that gives up.
 constexpr std::chrono::milliseconds reduction_timeout = std::chrono::hours(24 * 30);
 
+constexpr const char* closed_meanwhile =
+    "dreamddp: the engine was closed while a thread waited for an average. Close it when no training runs.";
+
 std::shared_ptr<ProgressBoard> make_board(const c10d::ProcessGroup& group, const EngineOptions& options) {
   c10::intrusive_ptr<c10d::Store> store;
   if (group.getSize() > 1) {
@@ -98,13 +101,20 @@ void Engine::detach() { hooks_.reset(); }
 
 void Engine::close() {
   detach();
-  const Lock lock(mutex_);
-  scheduler_.reset();
-  lane_.reset();
+  std::shared_ptr<Lane> lane;
+  std::function<void()> on_unplanned_backward;
+  std::function<void(std::size_t)> on_layer_update;
+  {
+    const Lock lock(mutex_);
+    scheduler_.reset();
+    pending_waits_.clear();
+    lane.swap(lane_);
+    on_unplanned_backward.swap(on_unplanned_backward_);
+    on_layer_update.swap(on_layer_update_);
+  }
+  if (lane) lane->abort(closed_meanwhile);  // ends the waits of other threads
+  lane.reset();
   board_->close();
-  pending_waits_.clear();
-  on_unplanned_backward_ = nullptr;
-  on_layer_update_ = nullptr;
 }
 
 std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
@@ -132,10 +142,8 @@ std::unique_ptr<Lane> Engine::make_lane(std::vector<TransportOp> ops,
 void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t first_iteration,
                       bool after_backward, std::vector<PendingOp> pending) {
   const auto running = make_running_plan(plan, profile, layers_, first_iteration);
-  if (finish()) {
-    wait();
-  }
-  const Lock lock(mutex_);
+  finish();
+  Lock lock(mutex_);
   lane_.reset();
   board_->lane_changes();
   running_ = running;
@@ -169,21 +177,23 @@ void Engine::set_plan(const Plan& plan, const Profile& profile, std::int64_t fir
   }
   if (after_backward) {
     backward_ended_ = true;
-    finish_backward();
+    finish_backward(lock);
   }
 }
 
 void Engine::on_unplanned_backward(std::function<void()> callback) {
   const Lock lock(mutex_);
-  on_unplanned_backward_ = std::move(callback);
+  on_unplanned_backward_.swap(callback);  // the one before is destroyed without the mutex
 }
 
-void Engine::carry_out(const SyncScheduler::Actions& actions) {
+/// Releases the mutex while it waits, in which another event may come: so the actions are a copy.
+void Engine::carry_out(SyncScheduler::Actions actions,
+                       Lock& lock) {  // NOLINT(performance-unnecessary-value-param)
   for (const Action& action : actions) {
     switch (action.kind) {
       case ActionKind::launch:
         // What is kept back must have been written before the same coordinates are packed again.
-        if (running_->keeps_back) wait_for_pending();
+        if (running_->keeps_back) wait_for_pending(lock);
         launch(action.run);
         break;
       case ActionKind::wait:
@@ -209,7 +219,7 @@ void Engine::launch(const OpRun& run, const std::shared_ptr<const RunningPlan>& 
 }
 
 bool Engine::forward_starts() {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   forward_in_no_sync_ = no_sync_;
   in_forward_ = true;
   several_forwards_ = several_forwards_ || (awaits_backward_ && !is_accumulating());
@@ -224,44 +234,44 @@ bool Engine::forward_starts() {
   if (backward_ended_) {
     backward_ended_ = false;
     early_launched_ = false;
-    carry_out(scheduler_->iteration_begins());
+    carry_out(scheduler_->iteration_begins(), lock);
   }
   return !pending_waits_.empty();
 }
 
 void Engine::module_begins() {
-  const Lock lock(mutex_);
-  note_recomputation();
+  Lock lock(mutex_);
+  note_recomputation(lock);
 }
 
-void Engine::note_recomputation() {
+void Engine::note_recomputation(Lock& lock) {
   if (current_backward() == no_backward) return;
-  enter_backward();
+  enter_backward(lock);
   recomputes_ = true;
 }
 
 bool Engine::forward_begins(std::span<const std::size_t> layers) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!scheduler_) {
     return false;
   }
   if (!at::GradMode::is_enabled() && !in_forward_) {
     for (const std::size_t layer : layers) {
-      carry_out(scheduler_->read_begins(layer));
+      carry_out(scheduler_->read_begins(layer), lock);
     }
     return !pending_waits_.empty();
   }
-  note_recomputation();
+  note_recomputation(lock);
   recorder_->set_iteration(scheduler_->iteration());
   for (const std::size_t layer : layers) {
     recorder_->layer_is_read(layer);
-    carry_out(scheduler_->forward_begins(layer));
+    carry_out(scheduler_->forward_begins(layer), lock);
   }
   return !pending_waits_.empty();
 }
 
 void Engine::forward_ends(std::span<const std::size_t> layers) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!scheduler_ || is_accumulating() || !at::GradMode::is_enabled()) {
     return;
   }
@@ -271,7 +281,7 @@ void Engine::forward_ends(std::span<const std::size_t> layers) {
     } else {
       const auto& actions = scheduler_->forward_ends(layer);
       early_launched_ = early_launched_ || !actions.empty();
-      carry_out(actions);
+      carry_out(actions, lock);
     }
   }
 }
@@ -284,7 +294,7 @@ void Engine::forward_finishes() {
   }
 }
 
-void Engine::begin_backward() {
+void Engine::begin_backward(Lock& lock) {
   backward_is_final_ = !is_accumulating();
   awaits_backward_ = false;
   if (backward_is_final_) {
@@ -301,9 +311,9 @@ void Engine::begin_backward() {
     }
     if (scheduler_) {
       scheduler_->set_accumulating(false);
-      if (policy_) decide();
-      for (const std::size_t layer : put_off_) {
-        carry_out(scheduler_->forward_ends(layer));
+      if (policy_) decide(lock);
+      for (const std::size_t layer : std::exchange(put_off_, {})) {
+        carry_out(scheduler_->forward_ends(layer), lock);
       }
     }
   } else {
@@ -320,12 +330,12 @@ void Engine::begin_backward() {
 }
 
 /// On a thread that runs a backward: notes it, unless it belongs to the one that is known.
-void Engine::enter_backward() {
+void Engine::enter_backward(Lock& lock) {
   const int backward = current_backward();
   if (backward_ == backward || (backward_ != no_backward && recomputes_)) return;
   backward_ = backward;
   recomputes_ = false;
-  begin_backward();
+  begin_backward(lock);
   at_end_of_backward([weak = weak_from_this()] {
     if (const std::shared_ptr<Engine> engine = weak.lock()) {
       engine->in_backward([&] { engine->on_backward_end(); });
@@ -335,7 +345,7 @@ void Engine::enter_backward() {
 
 void Engine::on_gradient(std::size_t parameter) {
   Lock lock(mutex_);
-  enter_backward();
+  enter_backward(lock);
   if (!backward_is_final_ || !scheduler_ || seen_in_backward_[parameter] == backward_) {
     return;
   }
@@ -349,16 +359,16 @@ void Engine::on_gradient(std::size_t parameter) {
   if (!scheduler_) return;  // closed meanwhile
   const std::size_t plan_layer = running_->plan_layer[layer];
   recorder_->layer_backward_ends(plan_layer);
-  carry_out(scheduler_->backward_ends(plan_layer));
+  carry_out(scheduler_->backward_ends(plan_layer), lock);
 }
 
 void Engine::reader_backward_ends(std::size_t layer) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!scheduler_ || is_accumulating() || backward_ended_) {
     return;
   }
   recorder_->layer_backward_ends(layer);
-  carry_out(scheduler_->backward_ends(layer));
+  carry_out(scheduler_->backward_ends(layer), lock);
 }
 
 void Engine::on_backward_end() {
@@ -372,7 +382,7 @@ void Engine::on_backward_end() {
   backward_ended_ = true;
   for (std::size_t layer = 0; layer < layers_.size() && scheduler_; ++layer) update_layer(layer, lock);
   if (scheduler_) {
-    finish_backward();
+    finish_backward(lock);
   } else if (const auto callback = on_unplanned_backward_) {
     lock.unlock();
     callback();
@@ -380,43 +390,43 @@ void Engine::on_backward_end() {
 }
 
 /// Averaged gradients are there when backward() returns: people clip and look at them before the step.
-void Engine::finish_backward() {
-  carry_out(scheduler_->backward_finishes());
+void Engine::finish_backward(Lock& lock) {
+  carry_out(scheduler_->backward_finishes(), lock);
   if (policy_) share_signals();
   if (!running_->has_gradients) return;
   for (const OpRun& run : scheduler_->in_flight()) {
     const bool is_gradient = running_->plan.ops[run.op].quantity == Quantity::gradients;
     if (is_gradient) pending_waits_.push_back(run.sequence);
   }
-  wait_for_pending();
+  wait_for_pending(lock);
 }
 
 void Engine::backward_without_data() {
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     forward_in_no_sync_ = false;
-    begin_backward();
+    begin_backward(lock);
   }
   on_backward_end();
 }
 
 bool Engine::step_begins() {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!scheduler_) {
     return false;
   }
   recorder_->step_begins();
-  carry_out(scheduler_->step_begins());
+  carry_out(scheduler_->step_begins(), lock);
   return !pending_waits_.empty();
 }
 
 void Engine::step_ends() {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   if (!scheduler_) {
     return;
   }
   recorder_->step_ends(backward_ended_);
-  carry_out(scheduler_->step_ends());
+  carry_out(scheduler_->step_ends(), lock);
   if (backward_ended_) {
     backward_ended_ = false;
     early_launched_ = false;
@@ -424,30 +434,24 @@ void Engine::step_ends() {
   }
 }
 
-bool Engine::finish() {
-  const Lock lock(mutex_);
-  if (!scheduler_) {
-    return false;
+void Engine::finish() {
+  std::shared_ptr<Lane> lane;
+  {
+    Lock lock(mutex_);
+    if (!scheduler_) {
+      return;
+    }
+    carry_out(scheduler_->finish(), lock);
+    if (signals_under_way_) pending_waits_.push_back(*signals_under_way_);
+    wait_for_pending(lock);
+    lane = lane_;
   }
-  carry_out(scheduler_->finish());
-  if (signals_under_way_) pending_waits_.push_back(*signals_under_way_);
-  return !pending_waits_.empty();
+  lane->wait_until_done(options_.check_interrupt);
 }
 
 void Engine::wait() {
-  std::vector<std::int64_t> waits;
-  std::shared_ptr<Lane> lane;
-  std::shared_ptr<const LaunchLog> log;
-  {
-    const Lock lock(mutex_);
-    waits.swap(pending_waits_);
-    lane = lane_;
-    log = log_;
-    recorder_->wait_begins();
-  }
-  wait_for(waits, *lane, *log);
-  const Lock lock(mutex_);
-  recorder_->wait_ends();
+  Lock lock(mutex_);
+  wait_for_pending(lock);
 }
 
 void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const LaunchLog& log) const {
@@ -458,11 +462,20 @@ void Engine::wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, co
   }
 }
 
-/// Like wait(), with the mutex held: the lane does not need it.
-void Engine::wait_for_pending() {
+/// Waits with the mutex released: a check for interrupts takes the GIL, which another thread may hold while
+/// it waits for the mutex.
+void Engine::wait_for_pending(Lock& lock) {
   if (pending_waits_.empty()) return;
+  const std::vector<std::int64_t> waits = std::exchange(pending_waits_, {});
   recorder_->wait_begins();
-  wait_for(std::exchange(pending_waits_, {}), *lane_, *log_);
+  {
+    const std::shared_ptr<Lane> lane = lane_;
+    const std::shared_ptr<const LaunchLog> log = log_;
+    lock.unlock();
+    wait_for(waits, *lane, *log);
+  }
+  lock.lock();
+  if (!scheduler_) throw SyncError(closed_meanwhile);
   recorder_->wait_ends();
 }
 
@@ -474,6 +487,7 @@ void Engine::average(const std::vector<at::Tensor>& tensors) {
   lane->launch(0, 0);
   board_->op_is_launched(0, -1);
   lane->wait(0, options_.check_interrupt);
+  lane->wait_until_done(options_.check_interrupt);
   board_->lane_changes();  // back to the plan's
 }
 
@@ -509,13 +523,19 @@ void Engine::set_sampling(bool active) {
 }
 
 std::vector<IterationTimes> Engine::take_samples() {
-  const Lock lock(mutex_);
-  return recorder_->take_samples();
+  TrainingRecorder::Samples samples;
+  {
+    const Lock lock(mutex_);
+    samples = recorder_->take_samples();
+  }
+  return recorder_->times_of(samples);
 }
 
 void Engine::record(std::int64_t num_iterations) {
+  const TrainingRecorder::Moment begin =
+      num_iterations > 0 ? recorder_->synchronise() : TrainingRecorder::Moment{};
   const Lock lock(mutex_);
-  recorder_->record(num_iterations);
+  recorder_->record(num_iterations, begin);
 }
 
 std::vector<Span> Engine::spans() const { return recorder_->spans(); }

@@ -55,11 +55,15 @@ struct PendingOp {
 
 /// One worker's engine.
 ///
-/// Thread safety: events come from the training thread and, during a backward, from autograd's threads;
-/// a mutex serialises them. Methods that return bool never block: they say whether the caller must call
-/// wait() before it goes on, which blocks until the lane has caught up (release the GIL there). On a GPU the
-/// events of a thread speak of the work that its current stream has been given. An error of the lane is
-/// thrown by the next event or wait as SyncError.
+/// Thread safety: events come one at a time, from the training thread and, during a backward, from autograd's
+/// threads; whatever else may be called from any thread. A mutex guards the state. It is never held while a
+/// call waits or enters Python, so a caller with the GIL waits for it for a moment at most.
+///
+/// Methods that return bool say whether the caller must call wait() before it goes on, which blocks until the
+/// lane has caught up. They, and all other events, block themselves where an op is launched while means of
+/// held or carried ones are still to be written, and where policies decide: release the GIL for events, too.
+/// On a GPU the events of a thread speak of the work that its current stream has been given. An error of the
+/// lane is thrown by the next event or wait as SyncError; so is a close() during a wait.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   /// @param layers the model's trainable parameters, all on one device; the engine hooks their gradients in
@@ -76,10 +80,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Gradients of these layers come more than once in a backward (their parameters are used in several
   /// checkpointed parts): which one is the last is known only at its end, where the layers join.
   void set_repeated(std::span<const std::size_t> layers);
-  /// Removes the hooks. Ops in flight go on; call finish() and wait() first to wait for them.
+  /// Removes the hooks. Ops in flight go on; finish() waits for them.
   void detach();
   /// Removes the hooks and drops what is under way: for the end of the process. Waits for at most
-  /// LaneOptions::grace. Events do nothing afterwards.
+  /// LaneOptions::grace. Waits of other threads end with SyncError, and events do nothing afterwards.
   void close();
 
   /// Called at the end of final backwards, while there is no plan; it may set one.
@@ -111,8 +115,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ///   its ops that come before the step are launched now. Else the next event is that iteration's first
   ///   read.
   /// @param pending ops in flight at first_iteration, in launch order, from pending() of an engine with the
-  /// same
-  ///   plan, profile and layers
+  ///   same plan, profile and layers
   /// @throws std::invalid_argument for a plan that is not valid for the profile, and a profile that lacks
   ///   layers of the model
   /// @throws SyncError where an op of the plan before fails
@@ -141,9 +144,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void reader_backward_ends(std::size_t layer);
   bool step_begins();
   void step_ends();
-  /// Everything in flight is to be waited for.
-  bool finish();
-  /// Carries out what the last event returned true for. Blocks.
+  /// Waits for everything in flight, on a device until it is done there. Blocks.
+  /// @throws SyncError
+  void finish();
+  /// Waits for what the last event returned true for. Blocks.
   /// @throws SyncError
   void wait();
 
@@ -173,10 +177,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   void set_sampling(bool active);
   /// Compute times of the iterations since the last call, in the profile's layers.
+  /// Blocks for the device, where there is one.
   std::vector<IterationTimes> take_samples();
 
+  /// Blocks for the device, where there is one.
   void record(std::int64_t num_iterations);
-  /// Spans recorded so far, on the clock of std::chrono::steady_clock.
+  /// Spans recorded so far, on the clock of std::chrono::steady_clock. Blocks for the device, too.
   std::vector<Span> spans() const;
 
   TrainingStatistics statistics() const;
@@ -189,21 +195,21 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void in_backward(Function function);
   void on_gradient(std::size_t parameter);
   void on_backward_end();
-  void enter_backward();
-  void note_recomputation();
-  void begin_backward();
+  void enter_backward(Lock& lock);
+  void note_recomputation(Lock& lock);
+  void begin_backward(Lock& lock);
   void update_layer(std::size_t layer, Lock& lock);
-  void finish_backward();
-  void carry_out(const SyncScheduler::Actions& actions);
-  void wait_for_pending();
+  void finish_backward(Lock& lock);
+  void carry_out(SyncScheduler::Actions actions, Lock& lock);
+  void wait_for_pending(Lock& lock);
   TorchTransport& transport() const;
   std::unique_ptr<Lane> make_lane(std::vector<TransportOp> ops,
                                   std::function<std::string(const Chunk&)> describe,
                                   LaneOptions options) const;
   void launch(const OpRun& run);
   void launch(const OpRun& run, const std::shared_ptr<const RunningPlan>& running, std::size_t first_op);
-  void decide();
-  void wait_for_signals();
+  void decide(Lock& lock);
+  void wait_for_signals(Lock& lock);
   void share_signals();
   void wait_for(const std::vector<std::int64_t>& sequences, Lane& lane, const LaunchLog& log) const;
   bool is_accumulating() const { return no_sync_ || forward_in_no_sync_; }
@@ -220,7 +226,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::size_t first_op_ = 0;  // where its ops begin in the lane's table
   std::shared_ptr<LaunchLog> log_;
   std::unique_ptr<SyncScheduler> scheduler_;
-  std::shared_ptr<Lane> lane_;  // wait() keeps it without the mutex
+  std::shared_ptr<Lane> lane_;  // waits keep it without the mutex
   std::vector<std::int64_t> pending_waits_;
   std::function<void()> on_unplanned_backward_;
   std::function<void(std::size_t)> on_layer_update_;

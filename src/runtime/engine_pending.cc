@@ -13,19 +13,20 @@ std::vector<PendingOp> Engine::pending() {
   std::vector<OpRun> kept_back;
   std::shared_ptr<Lane> lane;
   {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     if (!scheduler_) return {};
     for (std::size_t layer = 0; layer < scheduler_->plan().layers.size(); ++layer) {
-      carry_out(scheduler_->read_begins(layer));
+      carry_out(scheduler_->read_begins(layer), lock);
     }
     if (signals_under_way_) pending_waits_.push_back(*signals_under_way_);
+    wait_for_pending(lock);
     kept_back = scheduler_->in_flight();
     lane = lane_;
   }
-  wait();
   for (const OpRun& run : kept_back) lane->wait_until_reduced(run.sequence);
   const Lock lock(mutex_);
   std::vector<PendingOp> pending;
+  if (!lane_) return pending;  // closed meanwhile
   for (const OpRun& run : kept_back) {
     pending.push_back({run.iteration, transport().copy_of_kept(run.sequence)});
   }

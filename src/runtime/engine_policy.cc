@@ -31,11 +31,11 @@ void Engine::set_policy(Profile profile, const Link& link, PolicyRunOptions opti
   policy_ = std::move(policy);
 }
 
-void Engine::decide() {
-  wait_for_signals();
+void Engine::decide(Lock& lock) {
+  wait_for_signals(lock);
   // What the plans of many sets of layers take is bounded; nothing of them is under way now.
-  carry_out(scheduler_->finish());
-  wait_for_pending();
+  carry_out(scheduler_->finish(), lock);
+  wait_for_pending(lock);
   if (policy_->num_plans() >= PolicyRun::most_plans) {
     policy_->forget_plans();
     transport().keep_first(1);
@@ -52,10 +52,10 @@ void Engine::decide() {
   first_op_ = due.first_op;
 }
 
-void Engine::wait_for_signals() {
+void Engine::wait_for_signals(Lock& lock) {
   if (!signals_under_way_) return;
   pending_waits_.push_back(*std::exchange(signals_under_way_, std::nullopt));
-  wait_for_pending();
+  wait_for_pending(lock);
 }
 
 void Engine::share_signals() {
@@ -65,8 +65,8 @@ void Engine::share_signals() {
 }
 
 PolicyState Engine::policy_state() {
-  const Lock lock(mutex_);
-  wait_for_signals();
+  Lock lock(mutex_);
+  wait_for_signals(lock);
   return policy_->state();
 }
 

@@ -1,7 +1,6 @@
 // The engine's part of fused updates: layers that are stepped inside the backward.
 #include <functional>
 #include <mutex>
-#include <utility>
 
 #include "runtime/engine.h"
 
@@ -9,7 +8,7 @@ namespace dreamddp {
 
 void Engine::on_layer_update(std::function<void(std::size_t layer)> update) {
   const Lock lock(mutex_);
-  on_layer_update_ = std::move(update);
+  on_layer_update_.swap(update);  // the one before is destroyed without the mutex
 }
 
 /// Steps the layer where updates are fused, once in a backward. The optimizer may take long and takes the
@@ -18,11 +17,11 @@ void Engine::update_layer(std::size_t layer, Lock& lock) {
   if (!on_layer_update_ || is_updated_[layer]) return;
   is_updated_[layer] = true;
   // Its forward has waited for what carries the layer; not if it never came.
-  carry_out(scheduler_->read_begins(running_->plan_layer[layer]));
-  wait_for_pending();
-  const auto update = on_layer_update_;
-  lock.unlock();
+  carry_out(scheduler_->read_begins(running_->plan_layer[layer]), lock);
+  wait_for_pending(lock);
   {
+    const auto update = on_layer_update_;  // destroyed without the mutex, too
+    lock.unlock();
     const std::lock_guard updating(update_mutex_);
     update(layer);
   }

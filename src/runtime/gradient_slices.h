@@ -26,8 +26,7 @@ void pack_gradients(const std::vector<TensorSlice>& slices, const at::Tensor& bu
 
 /// Copies the means back. A gradient that this rank lacks and another one has is made.
 /// @param counts the same buffer, or a copy that need not be waited for: how many ranks have gradients is
-/// read
-///   from here; the scale does not matter
+///   read from here; the scale does not matter
 /// @return the gradients that it has made
 std::vector<at::Tensor> unpack_gradients(const at::Tensor& buffer, const at::Tensor& counts,
                                          const std::vector<TensorSlice>& slices);

@@ -29,6 +29,8 @@ void Lane::release(std::int64_t sequence) { state_->release(sequence); }
 
 void Lane::wait(std::int64_t sequence, const std::function<void()>& check) { state_->wait(sequence, check); }
 
+void Lane::wait_until_done(const std::function<void()>& check) { state_->wait_until_done(check); }
+
 void Lane::wait_until_reduced(std::int64_t sequence) { state_->wait_until_reduced(sequence); }
 
 void Lane::adopt(std::int64_t sequence, std::size_t op) { state_->adopt(sequence, op); }

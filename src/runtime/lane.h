@@ -48,7 +48,8 @@ class LaneTransport {
   /// Starts reducing it over all ranks. Does not wait for the reduction.
   virtual void reduce(const Chunk& chunk, std::size_t slot) = 0;
   /// Calls `notify`, once and from any thread, when the reduction in `slot` has ended, well or not; at the
-  /// latest when wait() would return. The default is at once: the lane then blocks in wait().
+  /// latest when wait() would return. The default is at once: the lane then blocks in wait(). An exception
+  /// counts as a notification, and fails the lane behind this chunk.
   virtual void when_reduced(std::size_t /*slot*/, const std::function<void()>& notify) { notify(); }
   /// Where it reduces on the device, called before wait(): a function that says whether the reduction has
   /// ended, and throws where it failed. It may outlive the chunk's use of the slot.
@@ -61,7 +62,8 @@ class LaneTransport {
   virtual void unpack(const Chunk& chunk, std::size_t slot) = 0;
   /// Writes the kept means of an op.
   virtual void write(std::int64_t /*sequence*/, std::size_t /*op*/) {}
-  /// Ends reductions on the device that would never end, after a timeout.
+  /// Ends reductions on the device that would never end: called once at most, after a timeout or at the end
+  /// of a lane that has left some to the device.
   virtual void abort() {}
 };
 
@@ -76,12 +78,14 @@ struct LaneOptions {
   std::size_t num_slots =
       2;  ///< staging buffers: chunks that may be under way at once; at least 1, 2 to overlap
   /// Called from the lane's thread when an op's first chunk is packed (begin) and its last one unpacked
-  /// (end), or soon after the device has done so. An exception from them fails the lane.
+  /// (end). With a device they come soon after the device has done so, but for op_ends where reductions are
+  /// on the host: it comes when the last unpack has been left to the device. An exception from them fails the
+  /// lane.
   std::function<void(std::int64_t sequence, std::size_t op)> op_begins;
   std::function<void(std::int64_t sequence, std::size_t op)> op_ends;
   std::chrono::milliseconds grace{1000};  ///< how long the destructor waits for chunks under way
   /// How long the oldest chunk under way may take, since it is the oldest; none: forever. Counts only where
-  /// the transport overrides when_reduced().
+  /// the transport overrides when_reduced(), or watch() where it reduces on the device.
   std::optional<std::chrono::milliseconds> timeout;
   /// Called from the lane's thread at half the timeout (a warning is due) and at the timeout. There a text
   /// fails the lane, and nothing gives the chunk another timeout. Null: the lane fails.
@@ -99,9 +103,10 @@ struct LaneOptions {
 /// Thread-safe: any thread may launch and wait. After a failure the lane carries out nothing more; every
 /// later launch() and wait() throws the same SyncError, but for waits of ops that had finished before. Chunks
 /// in front of the failed one have been unpacked, chunks behind it never are: those under way are only waited
-/// for. The destructor never throws. It drops what has not been packed and waits up to `grace` for the chunks
-/// under way, whose results are not unpacked; after that the thread, and with it the transport and the
-/// callbacks, outlives the lane until the transport returns. It must not run on the lane's own thread.
+/// for, and aborted where the device still has them after `grace`. The destructor never throws. It drops what
+/// has not been packed and waits up to `grace` for the chunks under way, whose results are not unpacked;
+/// after that the thread, and with it the transport and the callbacks, outlives the lane until the transport
+/// returns. It must not run on the lane's own thread.
 class Lane {
  public:
   /// @throws std::invalid_argument for no slots
@@ -126,6 +131,13 @@ class Lane {
   /// @throws SyncError where it failed, or an op before it did
   /// @throws std::invalid_argument for an op that has not been launched, or is kept back and not released
   void wait(std::int64_t sequence, const std::function<void()>& check = nullptr);
+
+  /// Blocks until all ops that have been launched are over, on a device until it is done with them, but for
+  /// writes of those that are kept back. To be called before a lane is destroyed: later failures are not
+  /// told.
+  /// @param check as for wait()
+  /// @throws SyncError where one of them failed
+  void wait_until_done(const std::function<void()>& check = nullptr);
 
   /// Blocks until the means of an op that is kept back are there, or have been written; like wait() with a
   /// device.

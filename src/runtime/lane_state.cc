@@ -1,5 +1,6 @@
 #include "runtime/lane_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "dreamddp/error.h"
@@ -75,6 +76,29 @@ void Lane::State::release(std::int64_t sequence) {
   op_finishes.notify_all();
 }
 
+template <typename Predicate>
+void Lane::State::block_until(std::unique_lock<std::mutex>& lock, const std::function<void()>& check,
+                              Predicate predicate) {
+  while (!op_finishes.wait_for(lock, check_interval, predicate)) {
+    if (!check) continue;
+    lock.unlock();
+    check();
+    lock.lock();
+  }
+}
+
+void Lane::State::wait_until_done(const std::function<void()>& check) {
+  std::unique_lock lock(mutex);
+  block_until(lock, check, [this] { return failure || is_done(); });
+  if (!is_done()) throw SyncError(*failure);
+}
+
+bool Lane::State::is_done() const {
+  return num_issued == 0 && std::ranges::all_of(unfinished, [this](std::int64_t sequence) {
+           return kept_back.contains(sequence) && kept_back.is_reduced(sequence);
+         });
+}
+
 void Lane::State::wait(std::int64_t sequence, const std::function<void()>& check) {
   std::unique_lock lock(mutex);
   if (!was_launched(sequence) && !failure) {
@@ -89,12 +113,7 @@ void Lane::State::wait(std::int64_t sequence, const std::function<void()>& check
     return failure || finished(sequence) || kept_back.first_to_write_for(sequence);
   };
   do {
-    while (!op_finishes.wait_for(lock, check_interval, may_go_on)) {
-      if (!check) continue;
-      lock.unlock();
-      check();
-      lock.lock();
-    }
+    block_until(lock, check, may_go_on);
     if (!failure && !finished(sequence)) write(*kept_back.first_to_write_for(sequence), lock);
   } while (!failure && !finished(sequence));
   if (!finished(sequence)) throw SyncError(*failure);

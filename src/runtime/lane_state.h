@@ -28,9 +28,8 @@ namespace dreamddp {
 // - launch() records an event on the launching thread's stream, and the lane's stream waits for it before the
 //   op is packed: work that was given before may still write or read the parameters.
 // - Where reductions happen on the device, pack, reduce, wait and unpack are left to the lane's stream as
-// soon
-//   as the op is launched. A slot is packed again in the order of that stream. The lane's thread then watches
-//   how the device gets on: that is how it tells of begin and end, of failures and of lateness.
+//   soon as the op is launched. A slot is packed again in the order of that stream. The lane's thread then
+//   watches how the device gets on: that is how it tells of begin and end, of failures and of lateness.
 // - Where they happen on the host, a reduction is started when the event behind its pack is over, which the
 //   lane's thread looks for now and then, and chunks are unpacked when the reduction has ended, as on a CPU.
 // - wait() blocks until the op's last unpack has been left to the lane's stream, and then has the calling
@@ -112,6 +111,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   void wait_until_reduced(std::int64_t sequence);
   void release(std::int64_t sequence);
   void wait(std::int64_t sequence, const std::function<void()>& check);
+  void wait_until_done(const std::function<void()>& check);
   bool is_finished(std::int64_t sequence) const;
   /// The first failure stays. No chunk is packed or unpacked after it.
   void fail(const std::string& text);
@@ -131,6 +131,11 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
     return was_launched(sequence) && !unfinished.contains(sequence);
   }
   void finish(std::int64_t sequence, EventPointer end);
+  bool is_done() const;
+  /// Waits for op_finishes until the predicate holds, and calls `check` now and then with the mutex released.
+  template <typename Predicate>
+  void block_until(std::unique_lock<std::mutex>& lock, const std::function<void()>& check,
+                   Predicate predicate);
   /// Writes a kept op, with the mutex released meanwhile.
   void write(std::int64_t sequence, std::unique_lock<std::mutex>& lock);
 
@@ -151,10 +156,13 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   void complete_oldest();
   void tell_begin(const Chunk& chunk);
   void end_completed_ops();
+  void follow(IssuedChunk chunk);
   void follow_issued();
+  void abort_issued();
   bool must_look_again() const;
   void wait_for_work();
   Oldest oldest();
+  std::chrono::steady_clock::time_point late_at(const OldestSince& since) const;
   void oldest_is_late(const Oldest& oldest);
 
   const std::unique_ptr<LaneTransport> transport;
@@ -173,6 +181,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   std::map<std::size_t, EventPointer> writes;  // of ops that are kept back, behind the last one
   std::map<std::int64_t, EventPointer> ends;   // of finished ops that the device may still be busy with
   std::set<std::int64_t> reduced;              // tickets of chunks under way
+  std::size_t num_issued = 0;  // chunks left to the device that are not known to have ended well
   std::optional<std::int64_t> last_launched;
   std::optional<std::string> failure;
 
@@ -180,6 +189,8 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   std::deque<BegunOp> begun;            // in order; all but the last have been packed
   std::deque<ChunkUnderWay> under_way;  // packed and not waited for, oldest first
   std::deque<IssuedChunk> issued;       // unpacked, as far as the lane's thread is concerned, oldest first
+  std::optional<std::string> held_back_failure;  // told when the chunks in front of it have ended
+  bool is_aborted = false;
   std::size_t next_slot = 0;
   std::int64_t next_ticket = 0;
 };

@@ -16,12 +16,13 @@ constexpr std::chrono::microseconds look_interval{200};
 
 void Lane::State::run() {
   std::unique_ptr<DeviceStream::Scope> scope;
-  const std::optional<std::string> error = error_of([&] {
+  held_back_failure = error_of([&] {
     if (device) scope = device->enter();
     carry_out();
   });
   end_chunks_under_way();
-  if (error) fail(*error);
+  if (held_back_failure) fail(*held_back_failure);
+  abort_issued();
   scope.reset();
   const std::lock_guard lock(mutex);
   has_ended = true;
@@ -32,7 +33,7 @@ void Lane::State::carry_out() {
   while (!has_failed()) {
     if (device) {
       reduce_packed();
-      follow_issued();
+      if (const auto error = error_of([this] { follow_issued(); })) return fail(*error);
     }
     if (under_way.size() < options.num_slots && has_chunk_to_pack()) {
       pack_next();
@@ -45,8 +46,8 @@ void Lane::State::carry_out() {
 }
 
 /// An op that cannot be packed does not harm the chunks in front of it: they are unpacked before the failure
-/// is made known. After a failed reduction nothing is unpacked any more. The group may still use the buffers
-/// of chunks under way, however late they are.
+/// is made known, or one of them is late. After a failed reduction nothing is unpacked any more. The group
+/// may still use the buffers of chunks under way, however late they are.
 void Lane::State::end_chunks_under_way() {
   while (!under_way.empty()) {
     if (under_way.front().is_reducing) {
@@ -66,6 +67,11 @@ void Lane::State::end_chunks_under_way() {
     if (const auto error = error_of([this] { follow_issued(); })) return fail(*error);
     std::this_thread::sleep_for(look_interval);
   }
+}
+
+void Lane::State::abort_issued() {
+  if (issued.empty() || std::exchange(is_aborted, true)) return;
+  error_of([this] { transport->abort(); });
 }
 
 /// Begins queued ops until one has chunks.
@@ -113,9 +119,14 @@ void Lane::State::reduce(ChunkUnderWay& chunk) {
 }
 
 void Lane::State::notify_when_reduced(const ChunkUnderWay& chunk) {
-  transport->when_reduced(chunk.slot, [state = weak_from_this(), ticket = chunk.ticket] {
-    if (const std::shared_ptr<State> lane = state.lock()) lane->chunk_is_reduced(ticket);
-  });
+  try {
+    transport->when_reduced(chunk.slot, [state = weak_from_this(), ticket = chunk.ticket] {
+      if (const std::shared_ptr<State> lane = state.lock()) lane->chunk_is_reduced(ticket);
+    });
+  } catch (...) {
+    chunk_is_reduced(chunk.ticket);  // nobody else will tell: wait() blocks instead
+    throw;
+  }
 }
 
 /// Starts the reductions on the host whose values have been packed.
@@ -140,8 +151,17 @@ bool Lane::State::oldest_is_reduced() const {
 }
 
 void Lane::State::await_oldest() {
+  ChunkUnderWay& front = under_way.front();
+  const auto is_reduced = [&] { return reduced.contains(front.ticket); };
   std::unique_lock lock(mutex);
-  work_arrives.wait(lock, [this] { return reduced.contains(under_way.front().ticket); });
+  while (options.timeout && !failure) {
+    if (work_arrives.wait_until(lock, late_at(front.since), [&] { return failure || is_reduced(); })) break;
+    lock.unlock();
+    const auto error = error_of([&] { oldest_is_late({&front.chunk, &front.since}); });
+    if (error) fail(*error);
+    lock.lock();
+  }
+  work_arrives.wait(lock, is_reduced);
 }
 
 /// Writes the first of the kept ops that may be written.
@@ -162,26 +182,36 @@ void Lane::State::complete_oldest() {
     const std::lock_guard lock(mutex);
     reduced.erase(oldest.ticket);
   }
+  IssuedChunk followed{.chunk = oldest.chunk,
+                       .since = {.time = steady_clock::now()},
+                       .packed = oldest.packed,
+                       .unpacked = nullptr,
+                       .is_reduced = nullptr,
+                       .ends_op = false};
+  bool is_unpacked = false;
   const std::optional<std::string> error = error_of([&] {
-    IssuedChunk followed{.chunk = oldest.chunk,
-                         .since = {.time = steady_clock::now()},
-                         .packed = oldest.packed,
-                         .unpacked = nullptr,
-                         .is_reduced = nullptr,
-                         .ends_op = false};
     if (reduces_on_device) followed.is_reduced = transport->watch(oldest.chunk, oldest.slot);
     transport->wait(oldest.chunk, oldest.slot);
     if (has_failed()) return;
     transport->unpack(oldest.chunk, oldest.slot);
     BegunOp& op = begun.front();
     followed.ends_op = ++op.num_unpacked == op.num_chunks;
-    if (reduces_on_device) {
-      followed.unpacked = record();
-      issued.push_back(std::move(followed));
-    }
-    end_completed_ops();
+    is_unpacked = true;
   });
   if (error) fail(*error);
+  const std::optional<std::string> error_behind = error_of([&] {
+    if (reduces_on_device) follow(std::move(followed));
+    if (is_unpacked) end_completed_ops();
+  });
+  if (error_behind) fail(*error_behind);
+}
+
+/// Also a chunk that has failed on the host: the device may never come to its end.
+void Lane::State::follow(IssuedChunk chunk) {
+  chunk.unpacked = record();
+  issued.push_back(std::move(chunk));
+  const std::lock_guard lock(mutex);
+  ++num_issued;
 }
 
 void Lane::State::tell_begin(const Chunk& chunk) {
@@ -220,6 +250,8 @@ void Lane::State::follow_issued() {
     if (!device->is_over(*oldest.unpacked)) return;
     if (oldest.ends_op && options.op_ends) options.op_ends(oldest.chunk.sequence, oldest.chunk.op);
     issued.pop_front();
+    const std::lock_guard lock(mutex);
+    if (!failure && --num_issued == 0) op_finishes.notify_all();
   }
 }
 
@@ -231,11 +263,12 @@ bool Lane::State::must_look_again() const {
 
 void Lane::State::wait_for_work() {
   const Oldest late = options.timeout ? oldest() : Oldest{};
-  std::optional<steady_clock::time_point> late_at;
-  if (late.chunk) late_at = late.since->time + *options.timeout / (late.since->has_warned ? 1 : 2);
-  std::optional<steady_clock::time_point> until = late_at;
+  std::optional<steady_clock::time_point> is_late_at;
+  if (late.chunk) is_late_at = late_at(*late.since);
+  std::optional<steady_clock::time_point> until = is_late_at;
   if (must_look_again()) {
-    until = std::min(late_at.value_or(steady_clock::time_point::max()), steady_clock::now() + look_interval);
+    until =
+        std::min(is_late_at.value_or(steady_clock::time_point::max()), steady_clock::now() + look_interval);
   }
   std::unique_lock lock(mutex);
   const auto has_work = [this] {
@@ -246,7 +279,12 @@ void Lane::State::wait_for_work() {
   if (!until) return work_arrives.wait(lock, has_work);
   if (work_arrives.wait_until(lock, *until, has_work)) return;
   lock.unlock();
-  if (late_at && steady_clock::now() >= *late_at) oldest_is_late(late);
+  if (is_late_at && steady_clock::now() >= *is_late_at) oldest_is_late(late);
+}
+
+/// When the next call of oldest_is_late() is due, in a lane with a timeout.
+steady_clock::time_point Lane::State::late_at(const OldestSince& since) const {
+  return since.time + *options.timeout / (since.has_warned ? 1 : 2);
 }
 
 Oldest Lane::State::oldest() {
@@ -267,8 +305,8 @@ void Lane::State::oldest_is_late(const Oldest& oldest) {
       options.is_late ? options.is_late(lateness) : "a reduction has not ended within its timeout";
   if (!lateness.has_timed_out) return;
   if (text) {
-    fail(*text);  // at once: what is under way may never end
-    if (reduces_on_device) error_of([this] { transport->abort(); });
+    fail(held_back_failure.value_or(*text));  // at once: what is under way may never end
+    abort_issued();
     return;
   }
   *oldest.since = {.time = now};

@@ -143,9 +143,12 @@ bool TorchTransport::is_kept_back(std::size_t op) { return op_at(op)->is_kept_ba
 
 void TorchTransport::take_snapshot(std::int64_t sequence, std::size_t op_index) {
   const auto held = op_at(op_index);
-  Op& op = *held;
+  const Op& op = *held;
   const bool has_gradients = !op.chunks.empty() && op.chunks.front().kind == ChunkKind::gradients;
-  if (has_gradients && !options_.device.is_cpu()) op.launched_on = current_stream(options_.device);
+  if (has_gradients && !options_.device.is_cpu()) {
+    const std::lock_guard lock(mutex_);
+    launched_on_.emplace(sequence, current_stream(options_.device));
+  }
   if (!op.is_kept_back) return;
   const std::size_t num_chunks = op.chunks.size();
   KeptMeans kept{.op = op_index,
@@ -254,7 +257,12 @@ void TorchTransport::reduce(const Chunk& /*chunk*/, std::size_t slot_index) {
 }
 
 void TorchTransport::when_reduced(std::size_t slot, const std::function<void()>& notify) {
-  const auto future = reduces_on_device_ ? nullptr : slots_.at(slot).work->getFuture();
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    if (!reduces_on_device_) future = slots_.at(slot).work->getFuture();
+  } catch (const c10::Error&) {
+    future = nullptr;  // a backend without futures: wait() blocks until the reduction has ended
+  }
   if (!future) return notify();
   future->addCallback([notify](auto& /*future*/) { notify(); });
 }
@@ -303,12 +311,24 @@ void TorchTransport::unpack(const Chunk& chunk, std::size_t slot_index) {
   }
   const auto op = op_at(chunk.op);
   if (op->is_kept_back) return;
+  // Ops are unpacked in order: those before have been.
+  {
+    const std::lock_guard lock(mutex_);
+    launched_on_.erase(launched_on_.begin(), launched_on_.lower_bound(chunk.sequence));
+  }
   const ChunkSlices& slices = op->chunks.at(chunk.index);
   if (slices.kind != ChunkKind::gradients) return dreamddp::unpack(slot.values, slices.slices);
+  const auto training = launched_on(chunk.sequence);
   for (const at::Tensor& made : unpack_gradients(slot.values, slot.reduced, slices.slices)) {
-    const auto& training = op->launched_on;
     if (training) keep_for(*training, made);
   }
+}
+
+std::optional<c10::Stream> TorchTransport::launched_on(std::int64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = launched_on_.find(sequence);
+  if (found == launched_on_.end()) return std::nullopt;
+  return found->second;
 }
 
 void TorchTransport::write(std::int64_t sequence, std::size_t op_index) {

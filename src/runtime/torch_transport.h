@@ -139,7 +139,6 @@ class TorchTransport : public LaneTransport {
   struct Op {
     bool is_kept_back = false;
     std::vector<ChunkSlices> chunks;
-    std::optional<c10::Stream> launched_on;  // of gradients on a device
 
     void add_chunks(ChunkKind kind, const std::vector<TensorSlice>& slices, std::int64_t max_bytes);
   };
@@ -150,6 +149,9 @@ class TorchTransport : public LaneTransport {
   SyncError failure(const Chunk& chunk, std::chrono::steady_clock::time_point launched,
                     const std::string& error) const;
 
+  /// The stream that the op was launched from, where it has gradients on a device.
+  std::optional<c10::Stream> launched_on(std::int64_t sequence) const;
+
   std::vector<std::shared_ptr<Op>> ops_;  // guarded by mutex_; an op itself belongs to who executes it
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   TransportOptions options_;
@@ -158,8 +160,9 @@ class TorchTransport : public LaneTransport {
   std::atomic<std::int64_t> slot_bytes_ = 0;
   std::atomic<std::int64_t> host_slot_bytes_ = 0;
   std::vector<Slot> slots_;
-  mutable std::mutex mutex_;                // guards the map; its values belong to who executes the op
-  std::map<std::int64_t, KeptMeans> kept_;  // by sequence, from launch to write
+  mutable std::mutex mutex_;                         // guards the maps; means belong to who executes the op
+  std::map<std::int64_t, KeptMeans> kept_;           // by sequence, from launch to write
+  std::map<std::int64_t, c10::Stream> launched_on_;  // by sequence, of gradients on a device, until unpacked
 };
 
 }  // namespace dreamddp

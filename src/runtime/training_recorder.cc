@@ -173,36 +173,38 @@ void TrainingRecorder::reset_statistics() {
   link_begin_ = now_seconds();
 }
 
-std::vector<IterationTimes> TrainingRecorder::take_samples() {
-  if (device_ && !samples_.empty()) device_->synchronise(*samples_.back().marks.step_end.event);
+std::vector<IterationTimes> TrainingRecorder::times_of(const Samples& samples) const {
+  if (device_ && !samples.empty()) device_->synchronise(*samples.back().marks.step_end.event);
   std::vector<IterationTimes> times;
-  for (const Iteration& iteration : std::exchange(samples_, {})) {
-    times.push_back(times_of(seconds_of(iteration)));
-  }
+  for (const Iteration& iteration : samples) times.push_back(times_of(seconds_of(iteration)));
   return times;
 }
 
-void TrainingRecorder::record(std::int64_t num_iterations) {
-  if (device_ && num_iterations > 0) {
-    EventPointer event = record_event(true);
-    device_->synchronise(*event);
-    const std::lock_guard lock(mutex_);
-    epoch_ = {.seconds = now_seconds(), .event = std::move(event)};
-  }
+TrainingRecorder::Moment TrainingRecorder::synchronise() const {
+  EventPointer event = record_event(true);
+  if (event) device_->synchronise(*event);
+  return {.seconds = now_seconds(), .event = std::move(event)};
+}
+
+void TrainingRecorder::record(std::int64_t num_iterations, Moment begin) {
   iterations_to_record_ = num_iterations;
   const std::lock_guard lock(mutex_);
   recording_ = num_iterations > 0;
+  if (recording_) epoch_ = std::move(begin);
 }
 
 std::vector<Span> TrainingRecorder::spans() const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  const std::vector<RecordedSpan> all = spans_;
+  const Moment epoch = epoch_;
+  lock.unlock();
   const auto look_up = [&](const EventPointer& event, double& seconds) {
     if (!event) return;
     device_->synchronise(*event);
-    seconds = epoch_.seconds + device_->seconds_between(*epoch_.event, *event);
+    seconds = epoch.seconds + device_->seconds_between(*epoch.event, *event);
   };
   std::vector<Span> spans;
-  for (const RecordedSpan& recorded : spans_) {
+  for (const RecordedSpan& recorded : all) {
     spans.push_back(recorded.span);
     look_up(recorded.begin, spans.back().begin_seconds);
     look_up(recorded.end, spans.back().end_seconds);

@@ -37,13 +37,40 @@ struct TrainingStatistics {
 
 /// Records one worker's training. Times are read from std::chrono::steady_clock. On a device they are those
 /// of events behind the work that the calling thread's current stream has been given; they are recorded while
-/// sampling or recording only, but for those of waits, and looked up by take_samples(), spans() and record(),
-/// which block for the device.
+/// sampling or recording only, but for those of waits, and looked up by times_of(), spans() and
+/// synchronise(): they alone block for the device.
 ///
-/// Thread safety: the engine serialises the calls, but for op_begins() and op_ends(), which the lane's thread
-/// may make at any time, and spans().
+/// Thread safety: the engine serialises the calls, but for those three, and op_begins() and op_ends() of the
+/// lane's thread, which may come at any time.
 class TrainingRecorder {
  public:
+  static constexpr double never = -1;
+
+  struct Moment {
+    double seconds = never;
+    EventPointer event = nullptr;  ///< on a device, where it is to be looked up
+    std::size_t num_waits = 0;     ///< of the iteration, before it
+  };
+  struct Wait {
+    EventPointer begin;
+    EventPointer end;
+  };
+  /// On a clock that stands still while compute waits, so that differences are compute times.
+  template <typename Time>
+  struct Marks {
+    std::vector<Time> first_reads;    ///< per layer: its first read
+    std::vector<Time> backward_ends;  ///< per layer: the end of its backward in the final micro-batch
+    Time begin;                       ///< the end of the step before
+    Time forward_end;                 ///< of the last forward before the final backward
+    Time step_begin;
+    Time step_end;
+  };
+  struct Iteration {
+    Marks<Moment> marks;
+    std::vector<Wait> waits;  ///< on a device
+  };
+  using Samples = std::vector<Iteration>;
+
   /// @param device null where work is done at once
   explicit TrainingRecorder(int rank, std::shared_ptr<DeviceStream> device = nullptr)
       : rank_(rank), device_(std::move(device)) {}
@@ -71,41 +98,21 @@ class TrainingRecorder {
   void set_iteration(std::int64_t iteration) { iteration_ = iteration; }
 
   void set_sampling(bool active) { sampling_ = active; }
-  std::vector<IterationTimes> take_samples();
+  /// Those since the last call.
+  Samples take_samples() { return std::exchange(samples_, {}); }
+  std::vector<IterationTimes> times_of(const Samples& samples) const;
 
+  /// Now, on the clocks of both the host and the device.
+  Moment synchronise() const;
   /// Records the spans of the next iterations, from the next event on.
-  void record(std::int64_t num_iterations);
+  /// @param begin of synchronise(); where num_iterations is 0, any
+  void record(std::int64_t num_iterations, Moment begin);
   std::vector<Span> spans() const;
 
   TrainingStatistics statistics() const;
   void reset_statistics();
 
  private:
-  static constexpr double never = -1;
-
-  struct Moment {
-    double seconds = never;
-    EventPointer event = nullptr;  // on a device, where it is to be looked up
-    std::size_t num_waits = 0;     // of the iteration, before it
-  };
-  struct Wait {
-    EventPointer begin;
-    EventPointer end;
-  };
-  // On a clock that stands still while compute waits, so that differences are compute times.
-  template <typename Time>
-  struct Marks {
-    std::vector<Time> first_reads;    // per layer: its first read
-    std::vector<Time> backward_ends;  // per layer: the end of its backward in the final micro-batch
-    Time begin;                       // the end of the step before
-    Time forward_end;                 // of the last forward before the final backward
-    Time step_begin;
-    Time step_end;
-  };
-  struct Iteration {
-    Marks<Moment> marks;
-    std::vector<Wait> waits;  // on a device
-  };
   struct RecordedSpan {
     Span span;
     EventPointer begin = nullptr;
@@ -136,7 +143,7 @@ class TrainingRecorder {
   double waited_at_step_end_ = 0;
   TrainingStatistics statistics_;
   bool sampling_ = false;
-  std::vector<Iteration> samples_;
+  Samples samples_;
   std::int64_t iterations_to_record_ = 0;
   RecordedSpan open_;  // the compute span under way; none where it begins at 0
   RecordedSpan interrupted_;

@@ -62,6 +62,7 @@ class FakeDevice final : public DeviceStream {
   }
   bool is_over(const DeviceEvent& event) override { return static_cast<const Event&>(event).is_over; }
   void synchronise(const DeviceEvent& event) override {
+    is_waited_for = true;
     while (!is_over(event)) std::this_thread::yield();
     ++num_synchronised;
   }
@@ -95,6 +96,7 @@ class FakeDevice final : public DeviceStream {
   }
 
   std::atomic<int> num_synchronised = 0;
+  std::atomic<bool> is_waited_for = false;  ///< somebody has called synchronise()
 
  private:
   struct Work {

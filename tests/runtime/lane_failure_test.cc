@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
 #include "dreamddp/error.h"
 #include "scripted_transport.h"
@@ -106,6 +107,43 @@ TEST(LaneFailure, ReductionThatFailsInFrontOfAFailedPackWins) {
   EXPECT_EQ(error_of_wait(lane, 0), "wait 0");
 }
 
+// The reduction in front never ends: its timeout tells of the pack that failed behind it.
+TEST(LaneFailure, FailedPackIsToldWhenAChunkInFrontIsLate) {
+  Script script{.num_chunks = {2}};
+  script.before = [](const Call& call) {
+    if (call == Call{"pack", 0, 1}) throw std::runtime_error("pack 1");
+  };
+  std::function<void()> notify;
+  script.when_reduced = [&](const std::function<void()>& given) { notify = given; };
+  LaneOptions options;
+  options.timeout = std::chrono::milliseconds(20);
+  std::vector<bool> told;
+  options.is_late = [&](const Lateness& late) -> std::optional<std::string> {
+    told.push_back(late.has_timed_out);
+    if (told.size() == 2) return std::nullopt;  // another timeout for the chunk
+    return "late";
+  };
+  {
+    Lane lane = scripted_lane(script, 2, std::chrono::minutes(10), options);
+    lane.launch(0, 0);
+    EXPECT_EQ(error_of_wait(lane, 0), "pack 1");
+    notify();
+  }
+  EXPECT_EQ(told, (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(script.calls_of("wait").size(), 1u);
+  EXPECT_TRUE(script.calls_of("unpack").empty());
+}
+
+TEST(LaneFailure, TransportThatCannotNotifyFailsTheLane) {
+  Script script{.num_chunks = {1}};
+  script.when_reduced = [](const std::function<void()>&) { throw std::runtime_error("no future"); };
+  Lane lane = scripted_lane(script);
+  lane.launch(0, 0);
+  lane.launch(1, 0);
+  EXPECT_EQ(error_of_wait(lane, 1), "no future");
+  EXPECT_EQ(error_of_wait(lane, 0), "");  // it has been waited for, and is there
+}
+
 TEST(LaneFailure, UnknownOpOfThePlan) {
   Script script{.num_chunks = {1}};
   Lane lane = scripted_lane(script);
@@ -164,6 +202,20 @@ TEST(LaneAbort, WaitersReturnWhileTheTransportBlocks) {
   EXPECT_TRUE(script.calls_of("unpack").empty());
 }
 
+TEST(LaneFailure, WaitUntilDoneTellsOfTheFirst) {
+  Script script{.num_chunks = {1, 1}};
+  script.before = [](const Call& call) {
+    if (call == Call{"wait", 1, 0}) throw std::runtime_error("wait 1");
+  };
+  Lane lane = scripted_lane(script);
+  lane.wait_until_done();
+  lane.launch(0, 0);
+  lane.wait_until_done();
+  EXPECT_TRUE(lane.is_finished(0));
+  lane.launch(1, 1);
+  EXPECT_THROW(lane.wait_until_done(), SyncError);
+}
+
 TEST(LaneAbort, IdleLane) {
   Script script{.num_chunks = {1}};
   Lane lane = scripted_lane(script);
@@ -171,6 +223,7 @@ TEST(LaneAbort, IdleLane) {
   lane.wait(0);
   lane.abort("stop");
   EXPECT_EQ(error_of_wait(lane, 0), "");
+  lane.wait_until_done();
   EXPECT_THROW(lane.launch(1, 0), SyncError);
   EXPECT_EQ(error_of_wait(lane, 1), "stop");
 }

@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "fake_device.h"
+#include "scripted_transport.h"
 
 namespace dreamddp {
 namespace {
 
 using testing::FakeDevice;
+using testing::Gate;
 
 class RecorderOnDevice : public ::testing::Test {
  protected:
@@ -58,7 +62,9 @@ TEST_F(RecorderOnDevice, SamplesAreTheDevicesTimesWithoutWaits) {
   iterate();
   iterate();
   EXPECT_EQ(device->num_synchronised, 0);
-  const std::vector<IterationTimes> samples = recorder.take_samples();
+  const TrainingRecorder::Samples taken = recorder.take_samples();
+  EXPECT_EQ(device->num_synchronised, 0);
+  const std::vector<IterationTimes> samples = recorder.times_of(taken);
   EXPECT_EQ(device->num_synchronised, 1);
   ASSERT_EQ(samples.size(), 2u);
   for (const IterationTimes& times : samples) {
@@ -82,7 +88,7 @@ TEST_F(RecorderOnDevice, SteadyStateBlocksForNothingAndSumsWaits) {
 
 TEST_F(RecorderOnDevice, SpansAreTheDevicesTimes) {
   iterate();
-  recorder.record(1);
+  recorder.record(1, recorder.synchronise());
   EXPECT_EQ(device->num_synchronised, 1);
   iterate();
   std::map<std::string, double> seconds;
@@ -94,6 +100,32 @@ TEST_F(RecorderOnDevice, SpansAreTheDevicesTimes) {
   EXPECT_NEAR(seconds["b"], 3 + 4, 1e-6);
   EXPECT_NEAR(seconds["step"], 7, 1e-6);
   EXPECT_NEAR(seconds["wait "], 50, 1e-6);
+}
+
+// The lane's thread and the training thread go on while a reader waits for the device.
+TEST_F(RecorderOnDevice, NothingIsLockedWhileTheDeviceIsWaitedFor) {
+  recorder.set_plan({"a", "b"}, {"op"});
+  recorder.record(1, recorder.synchronise());
+  device->is_waited_for = false;
+  device->hold("training");
+  recorder.layer_is_read(0);
+  recorder.layer_is_read(1);
+  std::vector<Span> spans;
+  std::thread reader([&] { spans = recorder.spans(); });
+  while (!device->is_waited_for) std::this_thread::yield();
+  Gate has_told;
+  std::thread lane([&] {
+    recorder.op_begins(0);
+    recorder.op_ends(0, 0);
+    has_told.open();
+  });
+  EXPECT_NO_THROW(has_told.pass());
+  device->go_on();
+  lane.join();
+  reader.join();
+  ASSERT_EQ(spans.size(), 1u);  // those of before
+  EXPECT_EQ(spans[0].name, "a");
+  EXPECT_EQ(recorder.spans().size(), 2u);
 }
 
 }  // namespace
