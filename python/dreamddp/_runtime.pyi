@@ -119,14 +119,16 @@ class Engine:
         It raises SyncError after a failed op.
         """
     def forward_hook(self, layers: Sequence[int]) -> Callable[..., None]:
-        """A module's forward hook: the layers have been read for the last time. It never blocks.
+        """A module's forward hook: the layers have been read for the last time.
 
-        It raises SyncError after a failed op.
+        Blocks, without the GIL, where held or carried means must be written before an op is launched; raises
+        SyncError after a failed op.
         """
     def forward_starts(self) -> None:
         """The model's forward begins, with gradients. Blocks for what it needs; raises SyncError."""
     def module_begins(self) -> None:
-        """A module is about to run, while there is no plan. Never blocks."""
+        """A module is about to run, while there is no plan. Blocks where a backward begins and policies
+        decide; raises SyncError."""
     def forward_finishes(self) -> None:
         """The model's forward has ended. Never blocks."""
     def backward_without_data(self) -> None:
@@ -135,7 +137,7 @@ class Engine:
     def reader_backward_ends(self, layer: int) -> None:
         """The backward of a layer that reads another one's tensor has ended.
 
-        Never blocks; raises SyncError after a failed op.
+        Blocks like forward_hook(); raises SyncError after a failed op.
         """
     def step_begins(self) -> None:
         """The optimizer is about to step: blocks for the ops that must end before, without the GIL.
@@ -143,9 +145,12 @@ class Engine:
         Raises SyncError after a failed op.
         """
     def step_ends(self) -> None:
-        """The optimizer has stepped. Never blocks; raises SyncError after a failed op."""
+        """The optimizer has stepped. Blocks like forward_hook(); raises SyncError after a failed op."""
     def finish(self) -> None:
-        """Blocks until nothing is in flight, without the GIL. Raises SyncError after a failed op."""
+        """Blocks until nothing is in flight, on a GPU until it is done there, without the GIL.
+
+        Raises SyncError after a failed op.
+        """
     def average(self, tensors: Sequence[torch.Tensor]) -> None:
         """Averages floating-point tensors over all ranks, in place. Collective; no op may be in flight.
 
@@ -174,11 +179,12 @@ class Engine:
     def set_sampling(self, active: bool) -> None:
         """Whether compute times are measured."""
     def take_samples(self) -> list[IterationTimes]:
-        """Compute times of the iterations since the last call, in the profile's layers."""
+        """Compute times of the iterations since the last call, in the profile's layers. Waits for the GPU."""
     def record(self, num_iterations: int) -> None:
-        """Records the spans of the next iterations."""
+        """Records the spans of the next iterations. Waits for the GPU."""
     def spans(self) -> list[tuple[int, str, int, int, float, float]]:
-        """Those recorded so far: kind, name, rank, iteration, begin, end, on time.monotonic()."""
+        """Those recorded so far: kind, name, rank, iteration, begin, end, on time.monotonic(). Waits for
+        the GPU."""
     def statistics(self) -> TrainingStatistics: ...
     def reset_statistics(self) -> None: ...
 

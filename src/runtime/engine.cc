@@ -187,8 +187,7 @@ void Engine::on_unplanned_backward(std::function<void()> callback) {
 }
 
 /// Releases the mutex while it waits, in which another event may come: so the actions are a copy.
-void Engine::carry_out(SyncScheduler::Actions actions,
-                       Lock& lock) {  // NOLINT(performance-unnecessary-value-param)
+void Engine::carry_out(SyncScheduler::Actions actions, Lock& lock) {
   for (const Action& action : actions) {
     switch (action.kind) {
       case ActionKind::launch:

@@ -133,10 +133,10 @@ class Lane {
   void wait(std::int64_t sequence, const std::function<void()>& check = nullptr);
 
   /// Blocks until all ops that have been launched are over, on a device until it is done with them, but for
-  /// writes of those that are kept back. To be called before a lane is destroyed: later failures are not
-  /// told.
+  /// writes of those that are kept back; or until the lane has failed. To be called before a lane is
+  /// destroyed: it tells of failures that nobody has been told of, which later nothing does.
   /// @param check as for wait()
-  /// @throws SyncError where one of them failed
+  /// @throws SyncError where one of them failed, and no other call has thrown that
   void wait_until_done(const std::function<void()>& check = nullptr);
 
   /// Blocks until the means of an op that is kept back are there, or have been written; like wait() with a

@@ -28,7 +28,7 @@ void Lane::State::launch(std::int64_t sequence, std::size_t op) {
   transport->take_snapshot(sequence, op);
   EventPointer launched = record();
   const std::lock_guard lock(mutex);
-  if (failure) throw SyncError(*failure);
+  if (failure) throw_failure();
   unfinished.insert(sequence);
   if (is_kept_back) kept_back.add(sequence, op);
   last_launched = sequence;
@@ -49,7 +49,7 @@ void Lane::State::adopt(std::int64_t sequence, std::size_t op) {
 bool Lane::State::check_launch(std::int64_t sequence, std::size_t op) {
   {
     const std::lock_guard lock(mutex);
-    if (failure) throw SyncError(*failure);
+    if (failure) throw_failure();
     if (last_launched && sequence <= *last_launched) {
       reject({"sequence", std::to_string(sequence), "more than " + std::to_string(*last_launched),
               "Launch ops in the order of their sequence numbers."});
@@ -62,7 +62,7 @@ void Lane::State::wait_until_reduced(std::int64_t sequence) {
   std::unique_lock lock(mutex);
   const auto is_reduced = [&] { return !kept_back.contains(sequence) || kept_back.is_reduced(sequence); };
   op_finishes.wait(lock, [&] { return failure || is_reduced(); });
-  if (!is_reduced()) throw SyncError(*failure);
+  if (!is_reduced()) throw_failure();
   const EventPointer event = kept_back.contains(sequence) ? kept_back.reduced_event(sequence) : nullptr;
   lock.unlock();
   await(event);
@@ -90,7 +90,7 @@ void Lane::State::block_until(std::unique_lock<std::mutex>& lock, const std::fun
 void Lane::State::wait_until_done(const std::function<void()>& check) {
   std::unique_lock lock(mutex);
   block_until(lock, check, [this] { return failure || is_done(); });
-  if (!is_done()) throw SyncError(*failure);
+  if (!is_done() && !failure_is_told) throw_failure();
 }
 
 bool Lane::State::is_done() const {
@@ -116,7 +116,7 @@ void Lane::State::wait(std::int64_t sequence, const std::function<void()>& check
     block_until(lock, check, may_go_on);
     if (!failure && !finished(sequence)) write(*kept_back.first_to_write_for(sequence), lock);
   } while (!failure && !finished(sequence));
-  if (!finished(sequence)) throw SyncError(*failure);
+  if (!finished(sequence)) throw_failure();
   const auto end = ends.find(sequence);
   const EventPointer event = end == ends.end() ? nullptr : end->second;
   lock.unlock();
@@ -141,6 +141,11 @@ void Lane::State::write(std::int64_t sequence, std::unique_lock<std::mutex>& loc
   if (device) writes[op] = written;
   if (!error) finish(sequence, std::move(written));
   work_arrives.notify_one();  // the next execution of the op may be written
+}
+
+void Lane::State::throw_failure() {
+  failure_is_told = true;
+  throw SyncError(*failure);
 }
 
 void Lane::State::finish(std::int64_t sequence, EventPointer end) {

@@ -132,6 +132,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   }
   void finish(std::int64_t sequence, EventPointer end);
   bool is_done() const;
+  [[noreturn]] void throw_failure();
   /// Waits for op_finishes until the predicate holds, and calls `check` now and then with the mutex released.
   template <typename Predicate>
   void block_until(std::unique_lock<std::mutex>& lock, const std::function<void()>& check,
@@ -184,6 +185,7 @@ struct Lane::State : std::enable_shared_from_this<Lane::State> {
   std::size_t num_issued = 0;  // chunks left to the device that are not known to have ended well
   std::optional<std::int64_t> last_launched;
   std::optional<std::string> failure;
+  bool failure_is_told = false;  // thrown by some call
 
   // Of the lane's thread alone.
   std::deque<BegunOp> begun;            // in order; all but the last have been packed

@@ -38,7 +38,7 @@ PLANS = {
 
 
 def ask_while_it_waits(rank: int, place: str) -> list[int]:
-    """Rank 1 begins only when rank 0, which waits for it, has answered its other thread."""
+    """Rank 1 launches its op only when rank 0, which waits for it, has answered its other thread."""
     torch.manual_seed(0)
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -57,17 +57,21 @@ def ask_while_it_waits(rank: int, place: str) -> list[int]:
             sync._engine.spans()
         store.set("answered", "")
 
-    asker = threading.Thread(target=ask)
+    asker = threading.Thread(target=ask, daemon=True)
     if rank == 0:
         asker.start()
-    else:
-        store.wait(["answered"])
-    for iteration in range(3):
-        if place != AN_EVENT or iteration == 2:
+    waiting_iteration = 2 if place == AN_EVENT else 1
+    for iteration in range(3):  # the first backward is collective
+        if iteration == waiting_iteration:
             is_about_to_wait.set()
-        loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+        loss = loss_of("mlp", model, batch_for("mlp", rank, iteration))
+        if rank == 1 and iteration == 1 and place != AN_EVENT:
+            store.wait(["answered"])
+        loss.backward()
+        if rank == 1 and iteration == 0 and place == AN_EVENT:
+            store.wait(["answered"])
         if place != AN_EVENT or iteration == 0:
-            optimizer.step()  # else the deadline comes with the next forward, and so does the next launch
+            optimizer.step()  # else its deadline comes with the next forward, and so does the next launch
         optimizer.zero_grad()
     if rank == 0:
         asker.join()

@@ -214,6 +214,8 @@ TEST(LaneFailure, WaitUntilDoneTellsOfTheFirst) {
   EXPECT_TRUE(lane.is_finished(0));
   lane.launch(1, 1);
   EXPECT_THROW(lane.wait_until_done(), SyncError);
+  lane.wait_until_done();  // it has been told
+  EXPECT_EQ(error_of_wait(lane, 1), "wait 1");
 }
 
 TEST(LaneAbort, IdleLane) {
