@@ -88,7 +88,7 @@ class SavedTraining:
         if state.get("version") != VERSION:
             reject(
                 "version of the state",
-                repr(state.get("version", "none")),
+                repr(state["version"]) if "version" in state else "none",
                 str(VERSION),
                 "Give what DreamDDP.state_dict() returned, saved by this version of the library.",
             )

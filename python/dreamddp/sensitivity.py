@@ -17,6 +17,7 @@ from dreamddp._runtime import GradientStatistics, default_sketch_size
 from dreamddp.layers import find_layers
 from dreamddp.policies import FixedPeriod
 
+DEFAULT_SKETCH_SIZE: int = default_sketch_size
 LAGS = (1, 2, 4, 8)
 COLD_ITERATIONS = 8
 """The first ones do not count: gradients at random weights turn as they never do again."""
@@ -49,7 +50,7 @@ class SensitivityWatch:
             there are more elements, a similarity has a standard deviation of 1 / sqrt(sketch_size).
     """
 
-    def __init__(self, model: nn.Module, *, sketch_size: int = default_sketch_size) -> None:
+    def __init__(self, model: nn.Module, *, sketch_size: int = DEFAULT_SKETCH_SIZE) -> None:
         self._layers = find_layers(model)
         self._statistics = GradientStatistics(
             [list(layer.parameters) for layer in self._layers],

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dreamddp._runtime import default_sketch_size
-from dreamddp.sensitivity import COLD_ITERATIONS, LAGS, SensitivityWatch
+from dreamddp.sensitivity import COLD_ITERATIONS, DEFAULT_SKETCH_SIZE, LAGS, SensitivityWatch
 from dreamddp.training.config import ProfileConfig, TrainConfig
 from dreamddp.training.data import make_batches
 from dreamddp.training.models import MODELS, build_model
@@ -28,7 +27,7 @@ def train(
     batches = make_batches(
         text, window_bytes=spec.window_bytes, batch_size=config.batch_size, seed=config.seed
     )
-    watch = SensitivityWatch(model, sketch_size=default_sketch_size if sketch_size is None else sketch_size)
+    watch = SensitivityWatch(model, sketch_size=DEFAULT_SKETCH_SIZE if sketch_size is None else sketch_size)
     for iteration in range(iterations):
         optimizer.zero_grad()
         loss = spec.loss(model, batches.draw(0, iteration))
