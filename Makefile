@@ -57,8 +57,9 @@ train: .venv/package
 .PHONY: test
 test: setup
 	status=0
-	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --quiet --no-tests=error || status=1
-	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS) || status=1
+	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS) || { echo "pytest: exit code $$?"; status=1; }
+	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --no-tests=error \
+	  | grep -Ev '^ *Start | Passed ' || status=1
 	exit $$status
 
 .PHONY: bench
