@@ -6,7 +6,6 @@ Design sections 3 and 9.
 from __future__ import annotations
 
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from dreamddp._core import Plan, Profile
 from dreamddp._runtime import Engine
 from dreamddp.fused_update import FusedUpdate
 from dreamddp.layers import ModelLayer
+from dreamddp.loop_warnings import AccumulationWarning, MissingBackwardWarning
 from dreamddp.model_watch import ModelWatch
 from dreamddp.module_hooks import ModuleHook
 from dreamddp.planning import Planning
@@ -64,6 +64,7 @@ class LoopHooks:
         self._watch: ReadWatch | None = None
         self._read_hooks: ReadHooks | None = None
         self._accumulation = AccumulationWarning()
+        self._missing_backward = MissingBackwardWarning()
         self._stepped: set[int] = set()
         self._fused: FusedUpdate | None = None
         self._raised_before: BaseException | None = None
@@ -189,6 +190,7 @@ class LoopHooks:
                 fused_update.reject_missing_step()
             self._backward_ended()
             self._accumulation.step_was_skipped()
+        self._missing_backward.forward_begins()
         self._engine.forward_starts()
         if self.roll_call is not None:
             self.roll_call.announce(self.iteration)
@@ -263,6 +265,7 @@ class LoopHooks:
                 self._stepped.clear()
                 if self._fused is not None:
                     self._fused.iteration_ends()
+                self._missing_backward.step_ends(had_backward=self._engine.awaits_step)
                 self._engine.step_ends()
                 self._accumulation.step_ends()
 
@@ -332,32 +335,6 @@ class LoopHooks:
         if self._read_hooks is not None:
             self._read_hooks.remove()
             self._read_hooks = None
-
-
-class AccumulationWarning:
-    """Warns once where gradients are accumulated without no_sync().
-
-    A loss scaler skips steps too, but not before every step.
-    """
-
-    def __init__(self) -> None:
-        self._skipped = 0
-        self._steps_in_a_row = 0
-        self._has_warned = False
-
-    def step_was_skipped(self) -> None:
-        self._skipped += 1
-
-    def step_ends(self) -> None:
-        self._steps_in_a_row = self._steps_in_a_row + 1 if self._skipped else 0
-        if self._steps_in_a_row == 3 and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"DreamDDP: {self._skipped + 1} backwards come before each step, and each counts as an "
-                "iteration of the plan. To accumulate gradients, put all but the last under no_sync().",
-                stacklevel=2,
-            )
-        self._skipped = 0
 
 
 def _is_in_backward() -> bool:

@@ -151,6 +151,33 @@ def test_accumulation_without_no_sync_is_a_warning() -> None:
     assert run_ranks(accumulate_without_no_sync, 1, 1)[0][2] == []
 
 
+def train_by_functional_gradients(rank: int, begins_with_backward: bool) -> list[str]:
+    model = build()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = DreamDDP(model, optimizer, plan=both_windows_plan(LAYERS, period=1), timeout=20.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for iteration in range(8):
+            loss = loss_of("mlp", model, batch_for("mlp", rank, iteration))
+            if begins_with_backward and iteration < 2:
+                loss.backward()
+            else:
+                gradients = torch.autograd.grad(loss, list(model.parameters()))
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter.grad = gradient
+            optimizer.step()
+            optimizer.zero_grad()
+    sync.finish()
+    return [str(w.message) for w in caught if "DreamDDP" in str(w.message)]
+
+
+@pytest.mark.parametrize("begins_with_backward", [False, True])
+def test_steps_whose_gradients_the_engine_does_not_see_are_a_warning(begins_with_backward: bool) -> None:
+    for messages in run_ranks(train_by_functional_gradients, 2, begins_with_backward):
+        assert len(messages) == 1
+        assert "three steps in a row without a backward" in messages[0]
+
+
 def schedule(rank: int, first: int, last: int, states: list[Any]) -> tuple[list[float], list[Any]]:
     """Learning rates of steps `first` to `last`; any warning is an error."""
     model = build()
