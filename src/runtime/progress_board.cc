@@ -44,16 +44,16 @@ std::string seconds_text(Clock::duration duration) {
   return text.str();
 }
 
-/// What is known of another rank.
-struct Peer {
-  std::optional<Standing> standing;
-  Time heard;  // when its beat last changed, here
-  std::optional<Time> seen_paused;
-};
-
 }  // namespace
 
 struct ProgressBoard::State {
+  /// What is known of another rank.
+  struct Peer {
+    std::optional<Standing> standing;
+    Time heard;  // when its beat last changed, here
+    std::optional<Time> seen_paused;
+  };
+
   State(c10::intrusive_ptr<c10d::Store> the_store, int the_rank, int num_ranks, Milliseconds the_timeout)
       : store(std::move(the_store)),
         rank(the_rank),
