@@ -291,14 +291,14 @@ std::string ProgressBoard::who_is_missing(std::int64_t sequence) const {
   const std::lock_guard lock(state_->mutex);
   const Position position{.lane = state_->own.launched.lane, .sequence = sequence};
   return state_->describe_peers(
-      [&](const Peer& peer) { return state_->what_holds_up(peer, position); },
+      [&](const State::Peer& peer) { return state_->what_holds_up(peer, position); },
       "all ranks have come so far: the link is too slow for the timeout, which can be raised");
 }
 
 std::string ProgressBoard::ask_who_is_alive() {
   std::unique_lock lock(state_->mutex);
   const Time asked = Clock::now();
-  const auto is_silent = [](const Peer& peer) {
+  const auto is_silent = [](const State::Peer& peer) {
     return !peer.standing ||
            !(peer.standing->has_heard_of_failure || peer.standing->activity == Activity::failed);
   };
@@ -312,7 +312,7 @@ std::string ProgressBoard::ask_who_is_alive() {
                              [&] { return state_->is_lost || num_silent() == 0; });
   --state_->answers_awaited;
   return state_->describe_peers(
-      [&](const Peer& peer) -> std::optional<std::string> {
+      [&](const State::Peer& peer) -> std::optional<std::string> {
         if (is_silent(peer)) return "does not answer: it has died, is stopped or is cut off";
         if (peer.standing->activity == Activity::failed) return "has failed, too";
         return std::nullopt;
@@ -329,13 +329,13 @@ void ProgressBoard::meet(const std::string& doing, const std::function<void()>& 
   state_->own.text = doing;
   state_->must_tell = true;
   ++state_->answers_awaited;
-  const auto is_there = [&](const Peer& peer) {
+  const auto is_there = [&](const State::Peer& peer) {
     return &peer == &state_->peers[static_cast<std::size_t>(state_->rank)] ||
            (peer.standing && peer.standing->num_meetings >= number);
   };
   const auto all_are_there = [&] { return std::ranges::all_of(state_->peers, is_there); };
   const auto somebody_has_failed = [&] {
-    return std::ranges::any_of(state_->peers, [](const Peer& peer) {
+    return std::ranges::any_of(state_->peers, [](const State::Peer& peer) {
       return peer.standing && peer.standing->activity == Activity::failed;
     });
   };
@@ -362,7 +362,7 @@ void ProgressBoard::meet(const std::string& doing, const std::function<void()>& 
   if (interruption) std::rethrow_exception(interruption);
   if (all_are_there()) return;
   const std::string missing = state_->describe_peers(
-      [&](const Peer& peer) -> std::optional<std::string> {
+      [&](const State::Peer& peer) -> std::optional<std::string> {
         if (is_there(peer)) return std::nullopt;
         return state_->what_holds_up(peer, {.lane = std::numeric_limits<std::int64_t>::max(),
                                             .sequence = std::numeric_limits<std::int64_t>::max()});
