@@ -58,8 +58,8 @@ train: .venv/package
 test: setup
 	status=0
 	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS) || { echo "pytest: exit code $$?"; status=1; }
-	$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --no-tests=error \
-	  | grep -Ev '^ *Start | Passed ' || status=1
+	ctest="$(BIN)/ctest --test-dir $(BUILD) --output-on-failure --timeout 120 -j $(JOBS) --no-tests=error"
+	$$ctest | grep -Ev '^ *Start | Passed ' || $$ctest --rerun-failed || status=1
 	exit $$status
 
 .PHONY: bench
