@@ -12,6 +12,7 @@ import torch.distributed as dist
 from dreamddp import _core, agreement, policy_training, profiling
 from dreamddp._core import Link, Plan, Profile, Quantity, reject
 from dreamddp._runtime import Engine, IterationTimes
+from dreamddp.due_layers import PLANNER, DueLayerTimes, plan_of_policies
 from dreamddp.layers import ModelLayer
 from dreamddp.measured_iterations import COLD_ITERATIONS
 from dreamddp.policy_training import PolicyOptions
@@ -71,7 +72,7 @@ class Planning:
         self.profile = profile
         self.link = link
         self.plan: Plan | None = None
-        self._prediction: policy_training.Prediction | None = None
+        self._due_layer_times: DueLayerTimes | None = None
         self._policy_state: str | None = None
 
     def first_plan(self, order: ReadOrder) -> Plan:
@@ -102,11 +103,11 @@ class Planning:
     @property
     def policies_decide(self) -> bool:
         """Whether the plan that is carried out is one of policies."""
-        return self.plan is not None and self.plan.planner == policy_training.PLANNER and not self.plan.ops
+        return self.plan is not None and self.plan.planner == PLANNER and not self.plan.ops
 
     def check_policies_of(self, plan: Plan) -> None:
         """Raises ValueError for the plan of a state with policies where there are none, and the reverse."""
-        is_theirs = plan.planner == policy_training.PLANNER and not plan.ops
+        is_theirs = plan.planner == PLANNER and not plan.ops
         if is_theirs and self._options.policies is None:
             reject(
                 "policies", "none", "those that the state was saved with", "Attach with the same policies=."
@@ -193,10 +194,12 @@ class Planning:
         if self.profile is None or self.link is None or self.plan is None or self._profile_end is not None:
             return None
         if self.policies_decide:
-            if self._prediction is None:
-                self._prediction = policy_training.Prediction(self.profile, self.link)
+            if self._due_layer_times is None:
+                self._due_layer_times = DueLayerTimes(self.profile, self.link)
             names = [layer.name for layer in self._layers]
-            return self._prediction.mean_seconds(policy_training.decisions(self._engine, names))
+            due = policy_training.due_layers(policy_training.decisions(self._engine, names))
+            mean = self._due_layer_times.mean(due)
+            return None if mean is None else float(mean["iteration_seconds"])
         return _core.simulate(self.plan, self.profile, self.link).iteration_seconds
 
     def _plan_while_measuring(self, order: ReadOrder) -> Plan:
@@ -228,7 +231,7 @@ class Planning:
         plan = (
             self._plan_for(profile, self.link)
             if self._options.policies is None
-            else policy_training.plan_of_policies(profile)
+            else plan_of_policies(profile)
         )
         plans = agreement.gather(plan.to_json(), self._group, "comparing plans")
         agreement.require_equal([{"the plan": text} for text in plans], "the plan")

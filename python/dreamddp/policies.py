@@ -91,6 +91,25 @@ Policies = Policy | Mapping[str, Policy] | str | Path
 """One for all layers, by patterns of layer names with `*` and `?`, or the path of a file of policies."""
 
 
+def policies_from_json(text: str) -> dict[str, Policy]:
+    """What `policies_json()` gave.
+
+    Raises:
+        ValueError: naming the pattern and the field that is out of range.
+    """
+    return {pattern: _policy(rule) for pattern, rule in json.loads(_core.normalized_policies(text)).items()}
+
+
+def _policy(rule: Mapping[str, Any]) -> Policy:
+    kinds: dict[str, type[Policy]] = {
+        kind.NAME: kind for kind in (FixedPeriod, BoundedStaleness, Direction, AdaptiveDirection, Combined)
+    }
+    kind = kinds[rule["policy"]]
+    return kind(
+        **{key: _policy(value) if key == "under" else value for key, value in rule.items() if key != "policy"}
+    )
+
+
 def policies_json(policies: Policies) -> str:
     """The policies as the core takes them, with all keys.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dreamddp import _core
-from dreamddp._core import Link, Plan, Profile
+from dreamddp._core import Link, Profile
 from dreamddp._runtime import Engine
+from dreamddp.due_layers import DueLayers
 from dreamddp.policies import Policies, policies_json
 
 if TYPE_CHECKING:
     from dreamddp._runtime import PolicyState
-
-PLANNER = "policy"
-"""What a plan of policies says of its planner; it has no ops, as each iteration has its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +56,6 @@ class PolicyOptions:
     policies: Policies
     sketch_size: int
     """Numbers that stand for a gradient; 0: whole copies."""
-
-
-def plan_of_policies(profile: Profile) -> Plan:
-    """The plan without ops that stands for what policies decide."""
-    return Plan(planner=PLANNER, period=1, layers=[layer.name for layer in profile.layers], ops=[])
 
 
 def carry_out(
@@ -126,28 +118,9 @@ def decisions(engine: Engine, layers: Sequence[str]) -> list[IterationDecisions]
     ]
 
 
-class Prediction:
-    """Simulated times of the iterations that policies decided about, with the measured rate of decisions."""
-
-    def __init__(self, profile: Profile, link: Link) -> None:
-        self._profile = profile
-        self._link = link
-        self._seconds: dict[frozenset[str], float] = {}
-
-    def mean_seconds(self, decided: Sequence[IterationDecisions]) -> float | None:
-        """Mean over the iterations; None without any."""
-        if not decided:
-            return None
-        counts = Counter(frozenset(layer.layer for layer in it.layers if layer.is_due) for it in decided)
-        return sum(self._seconds_with(due) * count for due, count in counts.items()) / len(decided)
-
-    def _seconds_with(self, due: frozenset[str]) -> float:
-        if due not in self._seconds:
-            is_due = [layer.name in due for layer in self._profile.layers]
-            plan = _core.plan_due_layers(self._profile, self._link, is_due, slack=_core.training_slack)
-            simulation = _core.simulate(plan, _core.with_due_layers(self._profile, is_due), self._link)
-            self._seconds[due] = simulation.iteration_seconds
-        return self._seconds[due]
+def due_layers(decided: Sequence[IterationDecisions]) -> list[DueLayers]:
+    """Of each iteration, the names of the layers that were averaged."""
+    return [frozenset(layer.layer for layer in each.layers if layer.is_due) for each in decided]
 
 
 def description(options: PolicyOptions | None) -> dict[str, Any]:

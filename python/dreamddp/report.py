@@ -6,12 +6,15 @@ from pathlib import Path
 
 from dreamddp._core import reject
 from dreamddp.plotting.page import Section, Table, write_page
+from dreamddp.plotting.policy_raster import plot_raster
+from dreamddp.plotting.sensitivity_over_depth import plot_sensitivity
+from dreamddp.plotting.traffic_bars import plot_traffic
 from dreamddp.plotting.training_bars import plot_iteration_bars
 from dreamddp.plotting.training_loss import plot_losses
 from dreamddp.plotting.training_timeline import plot_timelines
 from dreamddp.report_text import COLUMNS, describe_run, headline
 from dreamddp.training.record import RECORD_NAME, Record, of_kind, read_record
-from dreamddp.training.record_fields import check_fields
+from dreamddp.training.record_fields import REMEDY, check_fields
 
 _COLUMNS = (
     "Times are those of the slowest rank. Exposed is what compute waits for the link. The losses at equal "
@@ -21,6 +24,15 @@ _COLUMNS = (
 _TIMELINES = (
     "All on one axis of time: what counts is how often the compute lane is stopped by a wait. Drag to zoom, "
     "double-click to see everything. trace.json shows the same in Perfetto."
+)
+_TRAFFIC = "Saved of what is sent where the whole model is averaged in every iteration, as DDP does."
+_RASTER = (
+    "A row for each layer, from the input to the output; coloured where it was averaged, by the rule that "
+    "made it due. Point at a place for the rule's value and its limit, also where a layer was left out."
+)
+_SENSITIVITY = (
+    "How similar a layer's gradient was to that of its last average (mean, and one standard deviation over "
+    "iterations), where a policy looked at it; and how long layers went from average to average."
 )
 
 
@@ -33,6 +45,7 @@ def write_report(run_folder: Path, output: Path) -> None:
     records = read_record(run_folder / RECORD_NAME)
     for number, record in enumerate(records, start=1):
         check_fields(f"{run_folder / RECORD_NAME}, line {number}", record)
+    _check_layers(str(run_folder / RECORD_NAME), of_kind(records, "decisions"))
     if not of_kind(records, "row"):
         reject(
             str(run_folder / RECORD_NAME),
@@ -41,6 +54,21 @@ def write_report(run_folder: Path, output: Path) -> None:
             "See its failure.txt, where there is one, for what went wrong.",
         )
     write_page(output, "Training over a slow link", report_sections(records))
+
+
+def _check_layers(record: str, decided: list[Record]) -> None:
+    for decisions in decided:
+        names = [layer["layer"] for layer in decisions["layers"]]
+        expected = [layer["layer"] for layer in decided[0]["layers"]]
+        if names != expected:
+            place = f"{record}, decisions: layers of iteration {decisions['iteration']}"
+            reject(place, ", ".join(names)[:60], "those of all other iterations", REMEDY)
+
+
+def _model_bytes(records: list[Record]) -> float:
+    profiles = of_kind(records, "profile")
+    layers = profiles[0]["profile"]["layers"] if profiles else []
+    return float(sum(layer["num_bytes"] or 0 for layer in layers))
 
 
 def report_sections(records: list[Record]) -> list[Section]:
@@ -69,6 +97,23 @@ def report_sections(records: list[Record]) -> list[Section]:
                 heading="A few real iterations", paragraphs=[_TIMELINES], content=plot_timelines(recorded)
             )
         )
+    sections.append(
+        Section(heading="Traffic", paragraphs=[_TRAFFIC], content=plot_traffic(rows, _model_bytes(records)))
+    )
+    decided = of_kind(records, "decisions")
+    if decided:
+        sections += [
+            Section(
+                heading="What policies had averaged, and why",
+                paragraphs=[_RASTER],
+                content=plot_raster(decided),
+            ),
+            Section(
+                heading="Sensitivity over depth",
+                paragraphs=[_SENSITIVITY],
+                content=plot_sensitivity(decided),
+            ),
+        ]
     return [
         *sections,
         Section(

@@ -62,7 +62,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 def people_name(planner: str) -> str:
     """What a sentence calls the planner."""
-    names = {"ddp": "PyTorch's DDP", "local-sgd": "Local SGD"}
+    names = {"ddp": "PyTorch's DDP", "local-sgd": "Local SGD", "policy": "DreamDDP with policies"}
     return names.get(planner, f"DreamDDP ({planner})")
 
 

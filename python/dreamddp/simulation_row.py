@@ -1,8 +1,10 @@
 """What is said of one plan: the same keys wherever a plan and its simulated times are written."""
 
+from typing import Any
+
 from dreamddp._core import Plan, Simulation
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 def simulation_row(plan: Plan, simulation: Simulation) -> Row:

@@ -129,6 +129,26 @@ def test_report_can_be_written_again(run: tuple[Path, dict[str, Any]], tmp_path:
     assert (tmp_path / "again.html").read_bytes() == (output / "report.html").read_bytes()
 
 
+def test_policies_are_trained_with_too(tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(
+        '{"0": {"policy": "fixed-period", "period": 3}, "*": {"policy": "combined", "most_staleness": 1}}'
+    )
+    flags = ["--planners", "balanced", "--policies", "rules.json", "--output", "out", "--json"]
+    ended = dreamddp("train", *TINY, *flags, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    balanced, policy = json.loads(ended.stdout)["rows"]
+    assert (balanced["planner"], policy["planner"], policy["rank_spread"]) == ("balanced", "policy", 0)
+    decided = of_kind(read_record(tmp_path / "out" / "record.jsonl"), "decisions", planner="policy")
+    due = [[layer["layer"] for layer in record["layers"] if layer["is_due"]] for record in decided]
+    assert [record["iteration"] for record in decided] == [1, 2, 3, 4, 5]  # reads are watched in the first
+    assert [("0" in names) for names in due] == [False, True, False, False, True]
+    sizes = {"0": 4 * (8 * 64 + 64), "2": 4 * (64 * 64 + 64), "4": 4 * (64 * 256 + 256)}
+    sent = sum(sizes[name] for names in due for name in names) / len(due)
+    assert policy["bytes_per_iteration"] == pytest.approx(sent)
+    assert (tmp_path / "out" / "policies.json").exists()
+    assert "What policies had averaged" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_folder_with_a_run_is_not_written_over(run: tuple[Path, dict[str, Any]]) -> None:
     output, _ = run
     before = (output / "record.jsonl").read_bytes()
@@ -158,7 +178,14 @@ def test_full_disk_is_found_before_training(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "flags",
-    [["--steps", "0"], ["--workers", "1"], ["--bandwidth", "0"], ["--planners", "none"], ["--data", "gone"]],
+    [
+        ["--steps", "0"],
+        ["--workers", "1"],
+        ["--bandwidth", "0"],
+        ["--planners", "none"],
+        ["--data", "gone"],
+        ["--policies", "gone"],
+    ],
 )
 def test_bad_flag_is_one_line_that_names_it(flags: list[str], tmp_path: Path) -> None:
     ended = dreamddp("train", "--model", "mlp", *flags, folder=tmp_path)

@@ -16,6 +16,7 @@ from dreamddp.policies import (
     Direction,
     FixedPeriod,
     Policy,
+    policies_from_json,
     policies_json,
 )
 
@@ -31,6 +32,8 @@ def test_every_policy_reaches_the_core_as_it_is() -> None:
     text = policies_json(rules)
     assert json.loads(text) == {name: rule.to_json() for name, rule in rules.items()}
     assert list(json.loads(text)) == list(rules)
+    assert policies_from_json(text) == rules
+    assert list(policies_from_json(text)) == list(rules)
     assert policies_json(Combined(most_staleness=3)) == policies_json(
         {"*": Combined(most_staleness=3, under=Direction())}
     )

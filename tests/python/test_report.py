@@ -95,7 +95,7 @@ def test_page_shows_the_run_and_needs_no_network(tmp_path: Path) -> None:
 def test_page_has_bars_timelines_and_losses_of_every_planner(tmp_path: Path) -> None:
     write_run(tmp_path, full_run())
     write_report(tmp_path, tmp_path / "report.html")
-    bars, timelines, losses = figures_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    bars, timelines, _, losses = figures_of((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert [trace["name"] for trace in bars] == ["compute", "exposed communication"]
     assert bars[1]["y"][0] == ["ddp", "ddp", "balanced", "balanced"]
     assert {trace["name"] for trace in timelines} == {"forward", "link"}
@@ -106,6 +106,66 @@ def test_page_has_bars_timelines_and_losses_of_every_planner(tmp_path: Path) -> 
         ("balanced", "x"),
         ("balanced", "x2"),
     ]
+
+
+def decisions(iteration: int, due: str, similarity: float | None) -> dict[str, Any]:
+    rules = {"wte": ("fixed-period", 1.0, 2.0), "h": ("direction", 0.25, 0.5)}
+    return {
+        "kind": "decisions",
+        "planner": "policy",
+        "iteration": iteration,
+        "layers": [
+            {
+                "layer": layer,
+                "is_due": layer in due.split(),
+                "rule": rule,
+                "value": value,
+                "limit": limit,
+                "treatment": "alone" if layer in due.split() else "skipped",
+                "similarity": similarity if layer == "h" else None,
+                "gradient_norm": None,
+            }
+            for layer, (rule, value, limit) in rules.items()
+        ],
+    }
+
+
+def policy_run() -> list[dict[str, Any]]:
+    profile = {"kind": "profile", "profile": {"layers": [{"num_bytes": 3e6}, {"num_bytes": 1e6}]}}
+    decided = [decisions(0, "", None), decisions(1, "wte h", 0.5), decisions(2, "h", -0.25)]
+    rows = [row("balanced", 0.25, 0.25, 0.0), row("policy", 0.5, 0.5, 0.0)]
+    policy = [record for record in records_of("policy", 0.5) if record["kind"] != "span"]
+    return [RUN, profile, LINK, *records_of("balanced", 0.25), *policy, *decided, *rows]
+
+
+def test_page_shows_what_policies_decided(tmp_path: Path) -> None:
+    write_run(tmp_path, policy_run())
+    write_report(tmp_path, tmp_path / "report.html")
+    _, _, traffic, raster, sensitivity, _ = figures_of((tmp_path / "report.html").read_text("utf-8"))
+    assert traffic[0]["text"] == ["976.6 KiB, saves 75%"] * 2
+    assert raster[0]["y"] == ["wte", "h"]
+    assert raster[0]["x"] == [0, 1, 2]
+    assert raster[0]["z"] == [[None, 0, None], [None, 1, 1]]
+    assert raster[0]["text"][1][2] == "alone: direction, 0.25 against 0.5<br>similarity -0.250"
+    assert [trace["name"] for trace in raster[1:]] == ["fixed-period", "direction"]
+    similarities, gaps = sensitivity
+    assert (similarities["y"], gaps["y"]) == ([None, 0.125], [3, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        (lambda d: d["layers"][0].pop("rule"), "decisions: layers"),
+        (lambda d: d["layers"].pop(), "layers of iteration 1"),
+        (lambda d: d.update(layers="all"), "decisions: layers"),
+    ],
+)
+def test_decisions_that_cannot_be_drawn_are_refused(tmp_path: Path, edit: Any, text: str) -> None:
+    records = policy_run()
+    edit(next(r for r in records if r["kind"] == "decisions" and r["iteration"] == 1))
+    write_run(tmp_path, records)
+    with pytest.raises(ValueError, match=text):
+        write_report(tmp_path, tmp_path / "report.html")
 
 
 def test_run_without_recorded_spans_has_no_timelines(tmp_path: Path) -> None:
@@ -129,7 +189,7 @@ def test_headline_of_a_single_planner_compares_nothing() -> None:
 
 def broken(kind: str, field: str, value: object) -> list[dict[str, Any]]:
     """A run whose first record of that kind has another value there; ... removes the field."""
-    records: list[dict[str, Any]] = json.loads(json.dumps(full_run()))
+    records: list[dict[str, Any]] = json.loads(json.dumps(policy_run()))
     target = next(record for record in records if record["kind"] == kind)
     *parents, last = field.split(".")
     for parent in parents:

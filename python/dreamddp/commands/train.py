@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dreamddp._core import parse_bytes_per_second, parse_seconds
+from dreamddp._core import parse_bytes_per_second, parse_seconds, reject
 from dreamddp.commands.model_arguments import (
     add_model_arguments,
     data_from,
@@ -18,6 +18,7 @@ from dreamddp.commands.model_arguments import (
     workers_from,
 )
 from dreamddp.commands.plan_arguments import parse_period
+from dreamddp.policies import policies_json
 from dreamddp.report import write_report
 from dreamddp.report_text import COLUMNS
 from dreamddp.training.all_ranks import run_all_ranks
@@ -43,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P,..",
         default=",".join(TrainConfig.planners),
         help="trained with in turn, from the same start; ddp is PyTorch's own; default %(default)s",
+    )
+    parser.add_argument(
+        "--policies",
+        metavar="FILE",
+        help="train with these policies, too: rules that decide which layers are averaged in an iteration, "
+        "such as dreamddp sensitivity writes",
     )
     parser.add_argument("--period", metavar="H", default="auto", help="iterations, or auto (the default)")
     parser.add_argument(
@@ -80,6 +87,7 @@ def train_config(args: argparse.Namespace, torchrun: TorchrunRank | None) -> Tra
         data=data_from(args),
         workers=workers_from(args, torchrun, TrainConfig.workers),
         planners=planners,
+        policies=_policies(args.policies),
         period=parse_period(args.period, "--period"),
         link=_emulated_link(args, torchrun),
         steps=args.steps,
@@ -88,6 +96,17 @@ def train_config(args: argparse.Namespace, torchrun: TorchrunRank | None) -> Tra
         learning_rate=args.learning_rate,
         output=Path(args.output) if args.output is not None else _new_folder(),
     )
+
+
+def _policies(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return policies_json(Path(path))
+    except OSError as error:
+        reject("--policies", path, "a file of policies", f"{error.strerror}.")
+    except UnicodeDecodeError:
+        reject("--policies", path, "a file of text in UTF-8", "Write one with dreamddp sensitivity -o.")
 
 
 def _emulated_link(args: argparse.Namespace, torchrun: TorchrunRank | None) -> EmulatedLink | None:
@@ -123,7 +142,7 @@ def run(args: argparse.Namespace) -> dict[str, object] | None:
         run_all_ranks(train_rank, job, torchrun, lambda _: None)
         return None
     with RunFolder(config) as folder:
-        with RunView(config.planners, config.steps) as view:
+        with RunView(config.methods, config.steps) as view:
 
             def take(message: Message) -> None:
                 folder.take(message)

@@ -13,8 +13,16 @@ PLANNER_COLOURS = {
     "wfbp": "#a0522d",
     "asc-wfbp": "#b8860b",
     "ddp": "#222222",
+    "policy": "#c2185b",
 }
 OTHER_COLOUR = "#7b4fa3"
+
+RULE_COLOURS = {
+    "fixed-period": "#0072b2",
+    "bounded-staleness": "#e69f00",
+    "direction": "#009e73",
+    "adaptive-direction": "#cc79a7",
+}
 
 SPAN_COLOURS = {
     "forward": "#56b4e9",

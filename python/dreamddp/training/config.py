@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamddp._core import reject
+from dreamddp.due_layers import PLANNER
 from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
 from dreamddp.planner_names import check_planner
 from dreamddp.training.models import MODELS
@@ -91,6 +92,8 @@ class TrainConfig:
     """K, the number of ranks; at least 2."""
     planners: tuple[str, ...] = ("ddp", "local-sgd", "balanced")
     """What to train with, in turn; `ddp` is PyTorch's own DistributedDataParallel."""
+    policies: str | None = None
+    """Policies (JSON) to train with, too, behind the planners; None: none."""
     period: int | None = None
     """H, at least 1; None: chosen from the profile and the link."""
     link: EmulatedLink | None = None
@@ -105,6 +108,11 @@ class TrainConfig:
     """Of AdamW; above 0."""
     output: Path
     """The run folder."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What is trained with, in turn: the planners, then the policies."""
+        return (*self.planners, PLANNER) if self.policies is not None else self.planners
 
     def __post_init__(self) -> None:
         check_model(self.model)

@@ -1,9 +1,9 @@
-"""The two ways to keep ranks together: PyTorch's DistributedDataParallel, and DreamDDP with a plan."""
+"""The ways to keep ranks together: PyTorch's DistributedDataParallel, DreamDDP with a plan or policies."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +14,8 @@ from torch.utils.hooks import RemovableHandle
 
 from dreamddp import DreamDDP, Link, Plan, Profile
 from dreamddp._core import Span, SpanKind, format_num_bytes
+from dreamddp.policies import Policy
+from dreamddp.policy_training import IterationDecisions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,9 @@ class Method(Protocol):
 
     def timeline(self) -> list[Span]:
         """The recorded spans of this rank, on the clock of time.monotonic()."""
+
+    def decisions(self) -> list[IterationDecisions]:
+        """What policies have decided; empty where a plan says what is averaged."""
 
     def finish(self) -> None:
         """Makes all ranks equal and leaves the model as any other."""
@@ -133,19 +138,29 @@ class DdpMethod:
     def timeline(self) -> list[Span]:
         return self._spans
 
+    def decisions(self) -> list[IterationDecisions]:
+        return []
+
     def finish(self) -> None:
         for hook in self._hooks:
             hook.remove()
 
 
 class DreamddpMethod:
-    """DreamDDP with a plan made beforehand."""
+    """DreamDDP with a plan made beforehand, or with policies."""
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, plan: Plan, profile: Profile, link: Link
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        profile: Profile,
+        link: Link,
+        *,
+        plan: Plan | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> None:
         self._model = model
-        self._sync = DreamDDP(model, optimizer, plan=plan, profile=profile, link=link)
+        self._sync = DreamDDP(model, optimizer, plan=plan, policies=policies, profile=profile, link=link)
 
     @property
     def module(self) -> nn.Module:
@@ -160,6 +175,9 @@ class DreamddpMethod:
 
     def timeline(self) -> list[Span]:
         return list(self._sync.timeline())
+
+    def decisions(self) -> list[IterationDecisions]:
+        return self._sync.decisions()
 
     def finish(self) -> None:
         self._sync.finish()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from typing import TypeVar
 
 import torch
@@ -11,6 +12,9 @@ import torch.distributed as dist
 from torch import nn
 
 from dreamddp._core import Link, Profile
+from dreamddp.due_layers import PLANNER, DueLayerTimes
+from dreamddp.policies import policies_from_json
+from dreamddp.policy_training import due_layers
 from dreamddp.training.config import TrainConfig
 from dreamddp.training.data import Batches
 from dreamddp.training.launcher import RankContext
@@ -48,16 +52,19 @@ def run_planner(
 ) -> PlannerResult | None:
     """Trains a new model from the seed and returns what was measured, on rank 0 (None elsewhere).
 
-    Rank 0 emits the `step` and `span` records. Collective over all ranks.
+    Rank 0 emits the `step`, `span` and `decisions` records. Collective over all ranks.
     """
     model = build_model(config.model, config.seed)
     optimizer = make_optimizer(model, learning_rate=config.learning_rate)
     method: Method
     if prediction.planner == "ddp":
         method = DdpMethod(model, context.rank, no_link_spans if config.link is None else emulated_link_spans)
+    elif prediction.planner == PLANNER and config.policies is not None:
+        method = DreamddpMethod(model, optimizer, profile, link, policies=policies_from_json(config.policies))
     else:
-        method = DreamddpMethod(model, optimizer, prediction.plan, profile, link)
+        method = DreamddpMethod(model, optimizer, profile, link, plan=prediction.plan)
     steps = _train(context, config, batches, prediction, method, optimizer, control)
+    decided = method.decisions()
     begin = time.monotonic()
     method.finish()
     finish_seconds = time.monotonic() - begin
@@ -70,12 +77,14 @@ def run_planner(
     _emit_timelines(context, prediction, all_spans, one_clock=config.link is not None)
     for record in step_records(prediction.planner, all_steps):
         context.emit(record)
-    simulation = prediction.simulation
+    for decisions in decided:
+        context.emit({"kind": "decisions", "planner": prediction.planner, **asdict(decisions)})
+    row = DueLayerTimes(profile, link).mean(due_layers(decided)) or prediction.row
     return PlannerResult(
         planner=prediction.planner,
-        period=prediction.plan.period,
-        predicted_seconds=simulation.iteration_seconds,
-        bytes_per_iteration=simulation.bytes_per_iteration,
+        period=prediction.period,
+        predicted_seconds=row["iteration_seconds"],
+        bytes_per_iteration=row["bytes_per_iteration"],
         final_loss=final_loss,
         rank_spread=spread,
         finish_seconds=finish_seconds,
@@ -93,7 +102,7 @@ def _train(
     control: dist.ProcessGroup,
 ) -> RankSteps:
     loss_of = MODELS[config.model].loss
-    period = prediction.plan.period
+    period = prediction.period
     record_from = warm_steps(config.steps, period).start
     seconds: list[float] = []
     exposed: list[float] = []

@@ -7,6 +7,7 @@
 | link | run | the link that was planned for; emulated or measured |
 | plan | planner | period, ops and bytes per iteration, predicted times |
 | step | planner and step | loss, seconds and exposed_seconds of the slowest rank, elapsed_seconds |
+| decisions | iteration with policies | planner, iteration, and of each layer what was decided, and why |
 | span | span of a timeline | source (`run` or `simulation`), planner, span, name, rank, iteration, times |
 | row | planner | the planner's line of the final table |
 

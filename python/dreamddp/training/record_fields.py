@@ -30,6 +30,30 @@ _TEXT = (lambda value: isinstance(value, str), "a text")
 _ANY = (lambda value: not isinstance(value, dict | list), "a text or a number")
 _TRUTH = (lambda value: isinstance(value, bool), "true or false")
 
+
+def _objects(fields: Mapping[str, Callable[[Any], bool]]) -> Callable[[Any], bool]:
+    """A list of objects with these fields, at least one."""
+    return lambda value: (
+        isinstance(value, list)
+        and value != []
+        and all(
+            isinstance(item, dict)
+            and all(name in item and check(item[name]) for name, check in fields.items())
+            for item in value
+        )
+    )
+
+
+_DECISION = {
+    "layer": _TEXT[0],
+    "is_due": _TRUTH[0],
+    "rule": _TEXT[0],
+    "value": _NUMBER_OR_NULL[0],
+    "limit": _NUMBER_OR_NULL[0],
+    "treatment": _TEXT[0],
+    "similarity": _NUMBER_OR_NULL[0],
+}
+
 Check = tuple[Callable[[Any], bool], str]
 FIELDS: Mapping[str, Mapping[str, Check]] = {
     "run": {
@@ -52,6 +76,14 @@ FIELDS: Mapping[str, Mapping[str, Check]] = {
         ),
         "latency_seconds": _TIME,
         "workers": _WHOLE,
+    },
+    "profile": {
+        "profile.layers": (_objects({"num_bytes": _NUMBER_OR_NULL[0]}), "a list of layers with num_bytes")
+    },
+    "decisions": {
+        "planner": _TEXT,
+        "iteration": _WHOLE,
+        "layers": (_objects(_DECISION), f"a list of objects with {', '.join(_DECISION)}"),
     },
     "plan": {
         "planner": _TEXT,

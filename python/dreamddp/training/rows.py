@@ -102,7 +102,7 @@ class PlannerResult:
     planner: str
     period: int
     predicted_seconds: float
-    """Of an iteration, by the simulator, before training."""
+    """Of an iteration, by the simulator: before training; with policies, for the decisions that they made."""
     bytes_per_iteration: float | None
     """Averaged per worker; None where a size is unknown."""
     final_loss: float

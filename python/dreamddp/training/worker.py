@@ -11,16 +11,16 @@ import torch.distributed as dist
 from torch import nn
 
 from dreamddp._core import Link, Profile
+from dreamddp.due_layers import PLANNER
 from dreamddp.profiling import measure_link, measure_profile
-from dreamddp.simulation_row import simulation_row
-from dreamddp.training.config import PROFILE_ITERATIONS, EmulatedLink
+from dreamddp.training.config import PROFILE_ITERATIONS, EmulatedLink, TrainConfig
 from dreamddp.training.data import Batches, make_batches
 from dreamddp.training.jobs import ProfileJob, TrainJob
 from dreamddp.training.launcher import RankContext
 from dreamddp.training.link_setup import joined
 from dreamddp.training.models import MODELS, build_model
 from dreamddp.training.planner_run import make_optimizer, run_planner
-from dreamddp.training.predict import Prediction, predict
+from dreamddp.training.predict import Prediction, predict, predict_policies
 from dreamddp.training.rows import PlannerResult, make_rows
 
 
@@ -35,8 +35,10 @@ def train(context: RankContext, job: TrainJob) -> None:
             measure_link(_everyone()) if config.link is None else _planning_link(config.link, context.workers)
         )
         predictions = predict(config.planners, profile, link, config.period)
+        if config.policies is not None:
+            predictions.append(predict_policies(config.policies, profile, link, config.steps))
         if context.rank == 0:
-            _emit_predictions(context, profile, link, config.link is not None, predictions)
+            _emit_predictions(context, profile, link, config, predictions)
         results = [
             run_planner(context, config, batches, prediction, profile, link, control)
             for prediction in predictions
@@ -117,16 +119,24 @@ def _planning_link(link: EmulatedLink, workers: int) -> Link:
 
 
 def _emit_predictions(
-    context: RankContext, profile: Profile, link: Link, emulated: bool, predictions: list[Prediction]
+    context: RankContext,
+    profile: Profile,
+    link: Link,
+    config: TrainConfig,
+    predictions: list[Prediction],
 ) -> None:
+    policies = config.policies
     text = profile.to_json()
     context.emit({"kind": "profile", "profile": json.loads(text)})
     context.emit({"kind": "file", "name": "profile.json", "text": text})
-    context.emit(_link_record(link, emulated=emulated))
+    context.emit(_link_record(link, emulated=config.link is not None))
     for prediction in predictions:
         name = f"plan-{prediction.planner}.json"
-        context.emit({"kind": "plan", **simulation_row(prediction.plan, prediction.simulation)})
-        context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
+        context.emit({"kind": "plan", **prediction.row})
+        if prediction.planner == PLANNER and policies is not None:
+            context.emit({"kind": "file", "name": "policies.json", "text": policies})
+        else:
+            context.emit({"kind": "file", "name": name, "text": prediction.plan.to_json()})
 
 
 def _link_record(link: Link, *, emulated: bool) -> dict[str, Any]:
