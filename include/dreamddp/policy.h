@@ -36,8 +36,8 @@ std::string_view rule_name(Rule rule);
 struct Decision {
   bool is_due = false;
   Rule rule = Rule::fixed_period;  ///< that made the layer due, or that was asked last
-  /// What the rule looked at: the iteration's place in the period (from 0), the staleness, or the moving
-  /// average of the similarity.
+  /// What the rule looked at: the iteration's place in the layer's period (from 0), the staleness, or the
+  /// moving average of the similarity.
   double value = 0;
   double limit = 0;  ///< what it was compared with: the period, the most staleness, or the threshold
 
@@ -70,9 +70,18 @@ class Policy {
   virtual std::string to_json() const = 0;
 };
 
-/// Due in every iteration r with (r + 1) mod period = 0: by the calendar, whatever else averages the layer.
-/// @throws std::invalid_argument for a period outside 1 .. longest_period
-std::unique_ptr<Policy> fixed_period(std::int64_t period);
+/// Due in every iteration r with (r + 1 + phase) mod period = 0: by the calendar, whatever else averages the
+/// layer. Layers with different phases take turns.
+/// @throws std::invalid_argument for a period outside 1 .. longest_period, or a phase outside 0 .. period - 1
+std::unique_ptr<Policy> fixed_period(std::int64_t period, std::int64_t phase = 0);
+
+/// Phases for layers with fixed periods, so that iterations have about equally much to send: layers in order
+/// of size, each where its iterations have least so far. Deterministic.
+/// @param num_bytes of each layer; any unit
+/// @return one per layer, in 0 .. period - 1
+/// @throws std::invalid_argument for periods out of range and sizes that are no finite numbers of at least 0
+std::vector<std::int64_t> staggered_phases(std::span<const std::int64_t> periods,
+                                           std::span<const double> num_bytes);
 
 /// Due when the staleness has reached `most`: so many iterations after the last average, whoever decided it.
 /// @throws std::invalid_argument for `most` outside 1 .. longest_period
@@ -110,7 +119,7 @@ using PolicyRule = std::pair<std::string, std::shared_ptr<const Policy>>;
 
 /// Parses {"*.wte": {"policy": "fixed-period", "period": 8}, "*": {"policy": "combined", ..}}, in the order
 /// of the text. Policies and their keys, of which those with a default may be absent:
-///   fixed-period: period;  bounded-staleness: most;  direction: threshold, smoothing;
+///   fixed-period: period, phase;  bounded-staleness: most;  direction: threshold, smoothing;
 ///   adaptive-direction: threshold, smoothing, history_smoothing;  combined: most_staleness, under (a policy;
 ///   direction by default).
 /// @throws std::invalid_argument naming the pattern and the field, or the position of a syntax error

@@ -394,6 +394,9 @@ class LayerPolicies:
 def normalized_policies(policies: str) -> str:
     """The same policies (JSON) with all keys. Raises ValueError."""
 
+def staggered_phases(periods: Sequence[int], num_bytes: Sequence[float]) -> list[int]:
+    """Phases of fixed periods, so that iterations have about equally much to send."""
+
 def with_due_layers(profile: Profile, is_due: Sequence[bool]) -> Profile:
     """The profile of the same computation in which only these layers have parameters."""
 

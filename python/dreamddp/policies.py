@@ -31,10 +31,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class FixedPeriod(Policy):
-    """Due in the last iteration of every `period`, by the calendar."""
+    """Due once in every `period` iterations, by the calendar: in the last, or `phase` before it.
+
+    Layers with different phases take turns, so that not all is sent at once; see `take_turns()`.
+    """
 
     NAME = "fixed-period"
     period: int
+    phase: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,23 @@ class Combined(Policy):
     NAME = "combined"
     most_staleness: int
     under: Policy = field(default_factory=Direction)
+
+
+def take_turns(periods: Mapping[str, int], num_bytes: Mapping[str, float]) -> dict[str, FixedPeriod]:
+    """Fixed periods for layers, with phases that give all iterations about equally much to send.
+
+    Args:
+        periods: by layer name.
+        num_bytes: of the same layers.
+
+    Raises:
+        ValueError: for a period or a size out of range.
+    """
+    phases = _core.staggered_phases(list(periods.values()), [num_bytes[name] for name in periods])
+    return {
+        name: FixedPeriod(period, phase)
+        for (name, period), phase in zip(periods.items(), phases, strict=True)
+    }
 
 
 Policies = Policy | Mapping[str, Policy] | str | Path

@@ -15,7 +15,6 @@ from torch import nn
 from dreamddp._core import reject
 from dreamddp._runtime import GradientStatistics, default_sketch_size
 from dreamddp.layers import find_layers
-from dreamddp.policies import FixedPeriod
 
 DEFAULT_SKETCH_SIZE: int = default_sketch_size
 LAGS = (1, 2, 4, 8)
@@ -34,11 +33,7 @@ class LayerSensitivity:
     similarities: dict[int, float | None]
     """By lag in iterations, the mean cosine between two gradients so far apart."""
     period: int
-    """The proposal."""
-
-    @property
-    def policy(self) -> FixedPeriod:
-        return FixedPeriod(self.period)
+    """The proposal; `policies.take_turns()` makes policies of those of all layers."""
 
 
 class SensitivityWatch:

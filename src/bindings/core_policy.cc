@@ -67,6 +67,13 @@ void bind_policy(py::module_& module) {
   module.def(
       "normalized_policies", [](const std::string& policies) { return to_json(parse_policies(policies)); },
       py::arg("policies"), "The same policies (JSON) with all keys. Raises ValueError.");
+  module.def(
+      "staggered_phases",
+      [](const std::vector<std::int64_t>& periods, const std::vector<double>& num_bytes) {
+        return staggered_phases(periods, num_bytes);
+      },
+      py::arg("periods"), py::arg("num_bytes"),
+      "Phases of fixed periods, so that iterations have about equally much to send.");
   module.def("with_due_layers", &with_due_layers, py::arg("profile"), py::arg("is_due"),
              "The profile of the same computation in which only these layers have parameters.");
   module.def("plan_due_layers", &plan_due_layers, py::arg("profile"), py::arg("link"), py::arg("is_due"),

@@ -27,22 +27,28 @@ void check_count(const std::string& field, std::int64_t value, const std::string
 
 class FixedPeriod final : public Policy {
  public:
-  explicit FixedPeriod(std::int64_t period) : period_(period) {
+  FixedPeriod(std::int64_t period, std::int64_t phase) : period_(period), phase_(phase) {
     check_count("fixed-period: period", period, "Use 1 to average in every iteration.");
+    if (phase >= 0 && phase < period) return;
+    reject({.field = "fixed-period: phase",
+            .value = std::to_string(phase),
+            .allowed = "a whole number from 0 to period - 1 = " + std::to_string(period - 1),
+            .remedy = "Use 0 for the last iteration of every period."});
   }
 
   Decision decide(const LayerMoment& moment) const override {
-    const std::int64_t place = moment.iteration % period_;
+    const std::int64_t place = (moment.iteration % period_ + phase_) % period_;
     return {place == period_ - 1, Rule::fixed_period, static_cast<double>(place),
             static_cast<double>(period_)};
   }
   std::unique_ptr<Policy> clone() const override { return std::make_unique<FixedPeriod>(*this); }
   std::string to_json() const override {
-    return Json{{"policy", "fixed-period"}, {"period", period_}}.dump();
+    return Json{{"policy", "fixed-period"}, {"period", period_}, {"phase", phase_}}.dump();
   }
 
  private:
   std::int64_t period_;
+  std::int64_t phase_;
 };
 
 class BoundedStaleness final : public Policy {
@@ -217,7 +223,9 @@ void Policy::set_state(std::span<const double> state) {
           .remedy = "Go on with the policies that the state was saved with."});
 }
 
-std::unique_ptr<Policy> fixed_period(std::int64_t period) { return std::make_unique<FixedPeriod>(period); }
+std::unique_ptr<Policy> fixed_period(std::int64_t period, std::int64_t phase) {
+  return std::make_unique<FixedPeriod>(period, phase);
+}
 
 std::unique_ptr<Policy> bounded_staleness(std::int64_t most) {
   return std::make_unique<BoundedStaleness>(most);

@@ -37,8 +37,10 @@ std::unique_ptr<Policy> read_combined(const Json& object, const std::string& whe
 std::unique_ptr<Policy> read_kind(const std::string& kind, const Json& object, const std::string& where) {
   DirectionOptions options;
   if (kind == "fixed-period") {
-    expect_object(object, where, {"policy", "period"});
-    return fixed_period(required_count(object, "period", where));
+    expect_object(object, where, {"policy", "period", "phase"});
+    const Json* phase = optional(object, "phase");
+    return fixed_period(required_count(object, "period", where),
+                        phase == nullptr ? 0 : read_count(*phase, where + ": phase"));
   }
   if (kind == "bounded-staleness") {
     expect_object(object, where, {"policy", "most"});
@@ -65,9 +67,9 @@ std::unique_ptr<Policy> read_kind(const std::string& kind, const Json& object, c
 }
 
 std::unique_ptr<Policy> read_policy(const Json& object, const std::string& where) {
-  expect_object(
-      object, where,
-      {"policy", "period", "most", "most_staleness", "under", "threshold", "smoothing", "history_smoothing"});
+  expect_object(object, where,
+                {"policy", "period", "phase", "most", "most_staleness", "under", "threshold", "smoothing",
+                 "history_smoothing"});
   return read_kind(read_string(required(object, "policy", where), where + ": policy"), object, where);
 }
 

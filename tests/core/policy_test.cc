@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <random>
 
 #include "core/expect_rejected.h"
 
@@ -37,6 +40,55 @@ TEST(FixedPeriod, IsDueInTheLastIterationOfEveryPeriod) {
   EXPECT_EQ(due(one_layer(fixed_period(3)), std::vector(7, unseen)),
             (std::vector{false, false, true, false, false, true, false}));
   EXPECT_EQ(due(one_layer(fixed_period(1)), std::vector(2, unseen)), (std::vector{true, true}));
+}
+
+TEST(FixedPeriod, PhaseIsSoManyIterationsBeforeTheEndOfThePeriod) {
+  EXPECT_EQ(due(one_layer(fixed_period(3, 1)), std::vector(7, unseen)),
+            (std::vector{false, true, false, false, true, false, false}));
+  EXPECT_EQ(due(one_layer(fixed_period(3, 2)), std::vector(4, unseen)),
+            (std::vector{true, false, false, true}));
+}
+
+TEST(StaggeredPhases, LargestLayersFirstWhereLeastIsSent) {
+  // Of the calendar of 4: 8 at place 0; 6 at place 1; 5 at places 0 or 1 of 2, both loaded: 1 has less.
+  EXPECT_EQ(staggered_phases(std::vector<std::int64_t>{4, 4, 2, 4}, std::vector<double>{6, 8, 5, 1}),
+            (std::vector<std::int64_t>{2, 3, 0, 1}));
+  EXPECT_EQ(staggered_phases(std::vector<std::int64_t>{1, 1}, std::vector<double>{1, 2}),
+            (std::vector<std::int64_t>{0, 0}));
+  EXPECT_TRUE(staggered_phases({}, {}).empty());
+}
+
+TEST(StaggeredPhases, EqualLayersWithOnePeriodTakeTurns) {
+  const auto phases = staggered_phases(std::vector<std::int64_t>(12, 4), std::vector<double>(12, 10));
+  for (std::int64_t phase = 0; phase < 4; ++phase) EXPECT_EQ(std::ranges::count(phases, phase), 3);
+}
+
+TEST(StaggeredPhases, IterationsDifferByTheLargestLayerAtMost) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    const auto period = 1 + static_cast<std::int64_t>(random() % 9);
+    std::vector<double> num_bytes(1 + random() % 20);
+    for (double& bytes : num_bytes) bytes = static_cast<double>(random() % 100);
+    const auto phases = staggered_phases(std::vector(num_bytes.size(), period), num_bytes);
+    std::vector<double> sent(static_cast<std::size_t>(period), 0);
+    for (std::int64_t iteration = 0; iteration < period; ++iteration) {
+      for (std::size_t layer = 0; layer < phases.size(); ++layer) {
+        if (fixed_period(period, phases[layer])->decide({.iteration = iteration}).is_due)
+          sent[static_cast<std::size_t>(iteration)] += num_bytes[layer];
+      }
+    }
+    EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), 0.0),
+              std::accumulate(num_bytes.begin(), num_bytes.end(), 0.0));
+    EXPECT_LE(std::ranges::max(sent) - std::ranges::min(sent), std::ranges::max(num_bytes));
+  }
+}
+
+TEST(StaggeredPhases, BadInputIsNamed) {
+  const std::vector<std::int64_t> one{2};
+  expect_rejected([&] { staggered_phases(one, {}); }, {"num_bytes", "0 sizes", "1 layers"});
+  expect_rejected([&] { staggered_phases(one, std::vector<double>{-1}); }, {"num_bytes", "-1"});
+  expect_rejected([&] { staggered_phases(std::vector<std::int64_t>{0}, std::vector<double>{1}); },
+                  {"period", "got 0"});
 }
 
 TEST(FixedPeriod, GoesByTheCalendarWhateverElseAverages) {
@@ -190,7 +242,7 @@ TEST(Policies, RejectNumbersOutOfRange) {
 
 TEST(PolicyJson, ARoundTripKeepsOrderAndValues) {
   const char* text =
-      R"({"*.wte":{"policy":"fixed-period","period":8},)"
+      R"({"*.wte":{"policy":"fixed-period","period":8,"phase":3},)"
       R"("b*":{"policy":"bounded-staleness","most":4},)"
       R"("c*":{"policy":"combined","most_staleness":9,"under":{"policy":"direction","threshold":-0.25,"smoothing":0.5}},)"
       R"("*":{"policy":"adaptive-direction","threshold":0.5,"smoothing":0.0,"history_smoothing":0.98}})";
@@ -207,6 +259,7 @@ TEST(PolicyJson, NamesThePatternAndTheField) {
   rejected(R"({"*": {}})", {"'*'", "policy"});
   rejected(R"({"*": {"policy": "sometimes"}})", {"'*'", "sometimes", "fixed-period"});
   rejected(R"({"*": {"policy": "fixed-period"}})", {"'*'", "period"});
+  rejected(R"({"*": {"policy": "fixed-period", "period": 2, "phase": 2}})", {"phase", "got 2", "0 to", "1"});
   rejected(R"({"*": {"policy": "fixed-period", "period": 1.5}})", {"'*'", "period", "1.5"});
   rejected(R"({"*": {"policy": "fixed-period", "period": 2, "most": 3}})", {"'*'", "most"});
   rejected(R"({"*": {"policy": "direction", "threshold": NaN}})", {"'*'", "threshold", "NaN"});

@@ -18,6 +18,7 @@ from dreamddp.policies import (
     Policy,
     policies_from_json,
     policies_json,
+    take_turns,
 )
 
 
@@ -37,6 +38,16 @@ def test_every_policy_reaches_the_core_as_it_is() -> None:
     assert policies_json(Combined(most_staleness=3)) == policies_json(
         {"*": Combined(most_staleness=3, under=Direction())}
     )
+
+
+def test_layers_that_take_turns_share_the_iterations() -> None:
+    assert take_turns({"a": 2, "b": 2, "c": 4}, {"a": 8, "b": 8, "c": 1}) == {
+        "a": FixedPeriod(2, 1),
+        "b": FixedPeriod(2, 0),
+        "c": FixedPeriod(4, 3),
+    }
+    with pytest.raises(ValueError, match="period: got 0"):
+        take_turns({"a": 0}, {"a": 1})
 
 
 def test_decisions_say_why() -> None:

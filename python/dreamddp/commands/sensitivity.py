@@ -15,6 +15,7 @@ from dreamddp._core import format_num_bytes, reject
 from dreamddp.commands.model_arguments import add_model_arguments, data_from, read_text_for
 from dreamddp.commands.output_file import check_output
 from dreamddp.commands.whole_number import whole_number
+from dreamddp.policies import take_turns
 from dreamddp.training.config import ProfileConfig
 
 DEFAULT_ITERATIONS = 100
@@ -63,7 +64,11 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         watch = sensitivity_run.train(config, text, iterations, args.sketch, advance)
     layers = watch.layers(args.fraction)
     if args.output is not None:
-        policies = {layer.layer: layer.policy.to_json() for layer in layers}
+        rules = take_turns(
+            {layer.layer: layer.period for layer in layers},
+            {layer.layer: layer.num_elements for layer in layers},
+        )
+        policies = {name: rule.to_json() for name, rule in rules.items()}
         Path(args.output).write_text(json.dumps(policies, indent=2) + "\n")
     return {
         "model": config.model,
