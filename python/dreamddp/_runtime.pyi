@@ -105,9 +105,8 @@ class Engine:
         """What the policies go on from. Blocks for what is being agreed on, without the GIL."""
     def all_are_averaged(self) -> None:
         """To the policies, all layers are fresh."""
-    def decisions(self) -> list[tuple[int, list[_Decision]]]:
+    def decisions(self, first_iteration: int = 0) -> list[tuple[int, list[_Decision]]]:
         """Iterations, and of each layer: whether due, rule, value, limit, treatment, similarity, norm."""
-    def policy_memory_bytes(self) -> int: ...
     def pending(self) -> list[PendingOp]:
         """Held and carried ops in flight between two iterations: op, iteration, means and snapshots.
 

@@ -11,6 +11,8 @@ from dreamddp.group import explained
 
 T = TypeVar("T")
 
+_LONGEST_VALUE = 120  # characters of a message
+
 
 def gather(value: T, group: dist.ProcessGroup, doing: str) -> list[T]:
     """One value from each rank of the group, in rank order. Collective.
@@ -45,20 +47,40 @@ def on_all_ranks(compute: Callable[[], T], group: dist.ProcessGroup, doing: str)
     return [value for value, _ in outcomes]  # type: ignore[misc]
 
 
-def require_equal(descriptions: list[dict[str, Any]], what: str) -> None:
+def require_equal(
+    descriptions: list[dict[str, Any]],
+    what: str,
+    remedy: str = "Build the same model, with the same arguments, on every rank.",
+) -> None:
     """Compares what each rank says of itself.
 
     Raises:
-        ValueError: naming the first entry that differs, and both ranks' values.
+        ValueError: naming the first entry that differs, and both ranks' values; long ones from a little
+            before the place where they differ.
     """
     for rank, description in enumerate(descriptions):
         for key in {**descriptions[0], **description}:
             ours, theirs = descriptions[0].get(key, "nothing"), description.get(key, "nothing")
             if ours != theirs:
+                ours, theirs = _excerpts(str(ours), str(theirs))
                 raise ValueError(
                     f"ranks disagree on {what}: {key} is {ours} on rank 0 and {theirs} on rank {rank}. "
-                    "Build the same model, with the same arguments, on every rank."
+                    f"{remedy}"
                 )
+
+
+def _excerpts(one: str, other: str) -> tuple[str, str]:
+    if max(len(one), len(other)) <= _LONGEST_VALUE:
+        return one, other
+    pairs = enumerate(zip(one, other, strict=False))
+    place = next((i for i, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
+    begin = max(0, place - _LONGEST_VALUE // 2)
+
+    def excerpt(text: str) -> str:
+        end = begin + _LONGEST_VALUE
+        return f"{'..' if begin else ''}{text[begin:end]}{'..' if end < len(text) else ''}"
+
+    return excerpt(one), excerpt(other)
 
 
 def require_same_call(calls: list[str]) -> None:

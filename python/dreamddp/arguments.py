@@ -61,6 +61,7 @@ def check_policies(layers: Sequence[str], options: PlanningOptions, plan: Plan |
     for name, value, default in (
         ("plan", plan, None),
         ("planner", options.planner, "balanced"),
+        ("period", options.period, "auto"),
         ("fused_update", options.fused_update, False),
     ):
         if value != default:

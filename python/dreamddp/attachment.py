@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import nn
 
 from dreamddp import agreement, compute_threads, description, log, model_state
-from dreamddp._core import Link, Plan, Profile, SyncError
+from dreamddp._core import Link, Plan, Profile
 from dreamddp._runtime import Engine
 from dreamddp.arguments import check_arguments, check_fused, check_policies, check_range
-from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, make_group
+from dreamddp.group import DEFAULT_TIMEOUT_SECONDS, explained, make_group
 from dreamddp.layers import ModelLayer, find_layers
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.model_watch import check_unattached
@@ -32,7 +32,7 @@ class Attachment:
 
     Args:
         group: the ranks that train together; None: all.
-        plan, profile: as given to `DreamDDP`.
+        plan, profile, link: as given to `DreamDDP`.
 
     Raises:
         ValueError: on all ranks, for arguments out of range and where ranks disagree.
@@ -66,7 +66,7 @@ class Attachment:
         self._model = model
         self._options = options
         self._given_profile: Profile | None = None
-        self._given_link = link
+        self._given_link = None if link is None else description.link_of_group(link, self.group)
         self._no_sync_depth = 0
         self._pause_depth = 0
         self._num_attachments = 0
@@ -87,6 +87,7 @@ class Attachment:
                     layers,
                     self.given_plan,
                     self._given_profile,
+                    self._given_link,
                     first_iteration,
                     options.description(),
                 ),
@@ -169,7 +170,11 @@ class Attachment:
             return model | {"the iteration of the change": iteration}
 
         descriptions = agreement.on_all_ranks(describe, control_group, doing)
-        agreement.require_equal(descriptions, "the changed model")
+        agreement.require_equal(
+            descriptions,
+            "the changed model",
+            "Change it in the same way on every rank, in the same iteration.",
+        )
         self.engine.finish()
         self.engine.average([parameter for layer in self.layers for parameter in layer.parameters])
         model_state.broadcast(self.hooks.new_parameters(), self.group)
@@ -185,17 +190,13 @@ class Attachment:
         """Where other ranks have not changed their models, they must not take what is said of a change for
         one of their averages."""
         if self._control_group is None:
-            try:
+            advice = "change it on all ranks in the same iteration, or detach() before and attach again after"
+            with explained(f"{doing} ({advice})"):
                 self._control_group = dist.new_group(
                     dist.get_process_group_ranks(self.group),
                     timeout=datetime.timedelta(seconds=self.timeout_seconds),
                     use_local_synchronization=True,
                 )
-            except RuntimeError as error:
-                raise SyncError(
-                    f"a peer is missing while {doing}. Change it on all ranks in the same iteration, or call "
-                    "detach() before and attach again after"
-                ) from error
         return self._control_group
 
     # Both may be nested, and hold over attach_again().

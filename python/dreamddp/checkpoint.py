@@ -224,7 +224,11 @@ def load(
             planning.check_policies_of(saved.plan)
         return saved.shared()
 
-    agreement.require_equal(agreement.on_all_ranks(shared, group, "loading a state of DreamDDP"), "the state")
+    agreement.require_equal(
+        agreement.on_all_ranks(shared, group, "loading a state of DreamDDP"),
+        "the state",
+        "Load states that all ranks saved in the same iteration.",
+    )
     assert saved is not None
     if saved.plan is None or saved.reads is None:
         planning.first_iteration = saved.iteration

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from dreamddp._core import Plan, Profile, reject
+from dreamddp._core import Link, Plan, Profile, reject
 from dreamddp.layers import ModelLayer, layer_name, reject_lazy
 
 
@@ -17,6 +18,7 @@ def describe(
     layers: Sequence[ModelLayer],
     plan: Plan | None,
     profile: Profile | None,
+    link: Link | None,
     first_iteration: int,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
@@ -29,7 +31,18 @@ def describe(
         | {
             "plan": None if plan is None else plan.to_json(),
             "profile": None if profile is None else profile.to_json(),
+            "link": None if link is None else repr(link),
         }
+    )
+
+
+def link_of_group(link: Link, group: dist.ProcessGroup) -> Link:
+    """The same link between the ranks of the group, however many workers it was written for."""
+    return Link(
+        bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+        latency_seconds=link.latency_seconds,
+        workers=dist.get_world_size(group),
+        in_flight=link.in_flight,
     )
 
 

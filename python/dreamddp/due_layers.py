@@ -42,14 +42,18 @@ class DueLayerTimes:
         self._profile = profile
         self._link = link
         self._rows: dict[DueLayers, Row] = {}
+        self._counts: Counter[DueLayers] = Counter()
 
-    def mean(self, due: Iterable[DueLayers]) -> Row | None:
-        """The mean over these iterations, with the keys of `simulation_row()`; `staging_bytes` is the
+    def add(self, due: Iterable[DueLayers]) -> None:
+        """Counts these iterations, too."""
+        self._counts.update(due)
+
+    def mean(self) -> Row | None:
+        """The mean over all iterations added, with the keys of `simulation_row()`; `staging_bytes` is the
         largest, `period` 1. None without iterations."""
-        counts = Counter(due)
-        if not counts:
+        if not self._counts:
             return None
-        rows = [(self._row(names), count) for names, count in counts.items()]
+        rows = [(self._row(names), count) for names, count in self._counts.items()]
         mean = {key: _mean([(row[key], count) for row, count in rows]) for key in _MEANS}
         staging_bytes = [row["staging_bytes"] for row, _ in rows]
         largest = None if None in staging_bytes else max(staging_bytes)

@@ -67,11 +67,13 @@ class DreamDDP:
         planner: the algorithm that makes the plan; see `dreamddp.planners()`.
         plan: a plan, or the path of a plan file, instead of period and planner.
         profile: a measured profile of this model; saves measuring it.
-        link: the link; saves measuring it. `dreamddp.Link()` without a bandwidth is allowed only with a plan
-            or with planners that do not look at it.
+        link: the link; saves measuring it. Its `workers` is taken to be the number of ranks.
+            `dreamddp.Link()` without a bandwidth is allowed only with a plan or with planners that do not
+            look at it.
         process_group: the ranks that train together; by default all. DreamDDP makes a group of its own from
             them, so that other collectives do not come between its own.
-        staging_bytes: size of the staging ring, the only memory it needs.
+        staging_bytes: size of the staging ring. More memory is taken by a given plan with held or carried
+            averages, by policies that compare gradients, and on a GPU over Gloo, where there are two rings.
         timeout: how long a rank waits for the others, in seconds or as a timedelta. At half of it a warning
             says who is late.
         max_period: the largest period that "auto" may choose.
@@ -345,6 +347,8 @@ class DreamDDP:
         Raises:
             ValueError: on all ranks, for a state of another model, rank or number of ranks, another plan than
                 the one given, and states that do not belong together.
+            RuntimeError: after the first forward.
+            SyncError: where a peer is missing.
         """
         checkpoint.load(
             state, self._layers, self._planning, self._hooks, self._attachment.given_plan, self._group

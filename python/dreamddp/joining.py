@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from dreamddp._core import SyncError, reject
 from dreamddp._runtime import Engine
+from dreamddp.group import explained
 from dreamddp.loop_hooks import LoopHooks
 from dreamddp.planning import Planning
 
@@ -23,13 +24,18 @@ MAX_UNDER_WAY = 8
 
 
 def make_vote_group(group: dist.ProcessGroup, timeout_seconds: float) -> dist.ProcessGroup:
-    """A group of the same ranks for a few bytes of the CPU. Collective."""
-    made: dist.ProcessGroup = dist.new_group(
-        dist.get_process_group_ranks(group),
-        timeout=datetime.timedelta(seconds=timeout_seconds),
-        backend="gloo",
-        use_local_synchronization=True,
-    )
+    """A group of the same ranks for a few bytes of the CPU. Collective.
+
+    Raises:
+        SyncError: where a peer is missing.
+    """
+    with explained("creating a process group for join() and skip_step()"):
+        made: dist.ProcessGroup = dist.new_group(
+            dist.get_process_group_ranks(group),
+            timeout=datetime.timedelta(seconds=timeout_seconds),
+            backend="gloo",
+            use_local_synchronization=True,
+        )
     return made
 
 

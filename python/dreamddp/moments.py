@@ -33,7 +33,9 @@ def average_moments(
     kept = agreement.gather(
         {key: f"{tuple(value.shape)}, {value.dtype}" for key, value in moments.items()}, group, doing
     )
-    agreement.require_equal(kept, "what their optimizers keep")
+    agreement.require_equal(
+        kept, "what their optimizers keep", "Step the same optimizers, with the same options, on every rank."
+    )
     engine.average([moments[key] for key in kept[0] if moments[key].numel() > 0])
 
 

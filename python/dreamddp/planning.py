@@ -73,6 +73,8 @@ class Planning:
         self.link = link
         self.plan: Plan | None = None
         self._due_layer_times: DueLayerTimes | None = None
+        self._next_decision = 0
+        self._predicted: tuple[Plan, float] | None = None
         self._policy_state: str | None = None
 
     def first_plan(self, order: ReadOrder) -> Plan:
@@ -111,6 +113,13 @@ class Planning:
         if is_theirs and self._options.policies is None:
             reject(
                 "policies", "none", "those that the state was saved with", "Attach with the same policies=."
+            )
+        if not is_theirs and self._options.policies is not None:
+            reject(
+                "policies",
+                "some",
+                "none, as the state was saved without",
+                "Attach without policies=, or begin a training with them.",
             )
 
     def let_policies_decide(self) -> None:
@@ -194,13 +203,25 @@ class Planning:
         if self.profile is None or self.link is None or self.plan is None or self._profile_end is not None:
             return None
         if self.policies_decide:
-            if self._due_layer_times is None:
-                self._due_layer_times = DueLayerTimes(self.profile, self.link)
-            names = [layer.name for layer in self._layers]
-            due = policy_training.due_layers(policy_training.decisions(self._engine, names))
-            mean = self._due_layer_times.mean(due)
-            return None if mean is None else float(mean["iteration_seconds"])
-        return _core.simulate(self.plan, self.profile, self.link).iteration_seconds
+            return self._predicted_with_policies(self.profile, self.link)
+        if self._predicted is None or self._predicted[0] is not self.plan:
+            self._predicted = (
+                self.plan,
+                _core.simulate(self.plan, self.profile, self.link).iteration_seconds,
+            )
+        return self._predicted[1]
+
+    def _predicted_with_policies(self, profile: Profile, link: Link) -> float | None:
+        """For the decisions so far; only those since the last call are looked at."""
+        if self._due_layer_times is None:
+            self._due_layer_times = DueLayerTimes(profile, link)
+        names = [layer.name for layer in self._layers]
+        decided = policy_training.decisions(self._engine, names, self._next_decision)
+        if decided:
+            self._next_decision = decided[-1].iteration + 1
+            self._due_layer_times.add(policy_training.due_layers(decided))
+        mean = self._due_layer_times.mean()
+        return None if mean is None else float(mean["iteration_seconds"])
 
     def _plan_while_measuring(self, order: ReadOrder) -> Plan:
         """Local SGD; where gradients are to be averaged, ranks must stay equal: then all of them, behind the
@@ -234,7 +255,11 @@ class Planning:
             else plan_of_policies(profile)
         )
         plans = agreement.gather(plan.to_json(), self._group, "comparing plans")
-        agreement.require_equal([{"the plan": text} for text in plans], "the plan")
+        agreement.require_equal(
+            [{"the plan": text} for text in plans],
+            "the plan",
+            "Run the same release of dreamddp on every rank.",
+        )
         return plan
 
     def _plan_for(self, profile: Profile, link: Link) -> Plan:

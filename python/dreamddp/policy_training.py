@@ -89,8 +89,8 @@ def shared_part(text: str) -> str:
     return _from_text(text)[0] if text else ""
 
 
-def decisions(engine: Engine, layers: Sequence[str]) -> list[IterationDecisions]:
-    """Of the latest iterations, at most 4096, the oldest first."""
+def decisions(engine: Engine, layers: Sequence[str], first_iteration: int = 0) -> list[IterationDecisions]:
+    """About `first_iteration` and later ones, of the latest 4096 at most, the oldest first."""
 
     def known(value: float | None) -> float | None:
         return None if value is None or math.isnan(value) else value
@@ -114,7 +114,7 @@ def decisions(engine: Engine, layers: Sequence[str]) -> list[IterationDecisions]
                 )
             ),
         )
-        for iteration, rows in engine.decisions()
+        for iteration, rows in engine.decisions(first_iteration)
     ]
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from dreamddp._core import LastRead, LastReadKind, Layer, Link, Profile, format_seconds, reject
 from dreamddp.agreement import gather
-from dreamddp.group import communication_device
+from dreamddp.group import communication_device, explained
 from dreamddp.layers import LOOP, ModelLayer
 from dreamddp.measured_iterations import COLD_ITERATIONS, MIN_ITERATIONS
 from dreamddp.reads import ReadOrder
@@ -154,11 +154,12 @@ def measure_link(group: dist.ProcessGroup, device: torch.device | None = None) -
         tensor = torch.zeros(size // 4, device=communication_device(group, device or torch.device("cpu")))
         durations = []
         for _ in range(SMALL_REPETITIONS if size == sizes[0] else REPETITIONS):
-            dist.barrier(group)
-            begin = time.perf_counter()
-            dist.all_reduce(tensor, group=group)
-            if tensor.device.type != "cpu":
-                torch.accelerator.synchronize(tensor.device)
+            with explained("measuring the link"):
+                dist.barrier(group)
+                begin = time.perf_counter()
+                dist.all_reduce(tensor, group=group)
+                if tensor.device.type != "cpu":
+                    torch.accelerator.synchronize(tensor.device)
             durations.append(time.perf_counter() - begin)
         # What disturbs a small all-reduce is longer than itself, and never makes it faster.
         typical = min(durations) if size == sizes[0] else statistics.median(durations[1:])

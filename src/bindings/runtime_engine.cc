@@ -110,9 +110,9 @@ PolicyStateTuple policy_state(Engine& engine) {
 
 /// Of each iteration: its number; of each layer whether it was due, rule, value, limit, treatment, and what
 /// was agreed in the iteration before: similarity and norm, where there was one.
-py::list decisions(const Engine& engine) {
+py::list decisions(const Engine& engine, std::int64_t first_iteration) {
   py::list result;
-  for (const IterationDecisions& iteration : engine.decisions()) {
+  for (const IterationDecisions& iteration : engine.decisions(first_iteration)) {
     py::list layers;
     for (std::size_t i = 0; i < iteration.decisions.size(); ++i) {
       const Decision& decision = iteration.decisions[i];
@@ -233,8 +233,7 @@ void bind_engine(py::module_& module) {
            "Lets policies (JSON) decide from the next backward on. Collective in effect.")
       .def("policy_state", &policy_state, "Blocks until signals under way are agreed.")
       .def("all_are_averaged", &Engine::all_are_averaged)
-      .def("decisions", &decisions)
-      .def("policy_memory_bytes", &Engine::policy_memory_bytes)
+      .def("decisions", &decisions, py::arg("first_iteration") = 0)
       .def("pending", &pending, "Held and carried ops in flight, as set_plan() takes them. Blocks.")
       .def(
           "forward_pre_hook",

@@ -59,7 +59,11 @@ Engine::Engine(std::vector<LayerParameters> layers, c10::intrusive_ptr<c10d::Pro
 
 Engine::~Engine() { close(); }
 
-void Engine::detach() { hooks_.reset(); }
+void Engine::detach() {
+  std::unique_ptr<GradientHooks> hooks;  // destroyed without the mutex
+  const Lock lock(mutex_);
+  hooks.swap(hooks_);
+}
 
 void Engine::close() {
   detach();

@@ -75,12 +75,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Hooks the gradients. Until set_plan() nothing is communicated.
+  /// Hooks the gradients, while no backward runs. Until set_plan() nothing is communicated.
   void attach();
   /// Gradients of these layers come more than once in a backward (their parameters are used in several
   /// checkpointed parts): which one is the last is known only at its end, where the layers join.
   void set_repeated(std::span<const std::size_t> layers);
-  /// Removes the hooks. Ops in flight go on; finish() waits for them.
+  /// Removes the hooks, while no backward runs. Ops in flight go on; finish() waits for them.
   void detach();
   /// Removes the hooks and drops what is under way: for the end of the process. Waits for at most
   /// LaneOptions::grace. Waits of other threads end with SyncError, and events do nothing afterwards.
@@ -100,9 +100,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   PolicyState policy_state();
   /// All layers have been averaged outside the plan: to the policies they are fresh.
   void all_are_averaged();
-  /// What the policies have decided so far, of the latest iterations.
-  std::vector<IterationDecisions> decisions() const;
-  std::int64_t policy_memory_bytes() const;
+  /// What the policies have decided so far about `first_iteration` and later ones, as far as it is kept.
+  std::vector<IterationDecisions> decisions(std::int64_t first_iteration = 0) const;
 
   /// Fused updates: called in final backwards to step one of the engine's layers, when its gradients are
   /// complete or at the end of the backward, once and by one thread at a time, before any average of it

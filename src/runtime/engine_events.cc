@@ -21,11 +21,13 @@ std::vector<at::Tensor> all_parameters(const std::vector<LayerParameters>& layer
 
 void Engine::attach() {
   const std::weak_ptr<Engine> weak = weak_from_this();
-  hooks_ = std::make_unique<GradientHooks>(all_parameters(layers_), [weak](std::size_t parameter) {
+  auto hooks = std::make_unique<GradientHooks>(all_parameters(layers_), [weak](std::size_t parameter) {
     if (const std::shared_ptr<Engine> engine = weak.lock()) {
       engine->in_backward([&] { engine->on_gradient(parameter); });
     }
   });
+  const Lock lock(mutex_);
+  hooks_.swap(hooks);
 }
 
 void Engine::set_repeated(std::span<const std::size_t> layers) {

@@ -3,6 +3,7 @@
 // An iteration's ops are those of the layers that are due in it. Which ones is decided when its final
 // backward begins, from signals that were averaged since the end of the backward before: they have a step and
 // a forward's time on the link.
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -75,15 +76,12 @@ void Engine::all_are_averaged() {
   all_are_averaged_ = true;
 }
 
-std::vector<IterationDecisions> Engine::decisions() const {
+std::vector<IterationDecisions> Engine::decisions(std::int64_t first_iteration) const {
   const Lock lock(mutex_);
   if (!policy_) return {};
-  return {policy_->recent().begin(), policy_->recent().end()};
-}
-
-std::int64_t Engine::policy_memory_bytes() const {
-  const Lock lock(mutex_);
-  return policy_ ? policy_->memory_bytes() : 0;
+  const auto& recent = policy_->recent();
+  const auto begin = std::ranges::lower_bound(recent, first_iteration, {}, &IterationDecisions::iteration);
+  return {begin, recent.end()};
 }
 
 }  // namespace dreamddp

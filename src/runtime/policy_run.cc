@@ -12,7 +12,7 @@ namespace dreamddp {
 namespace {
 
 constexpr std::size_t most_recent = 4096;
-constexpr double similarity_unit = 0x1p-30;
+constexpr double similarity_unit = 0x1p-30;  // see Note [Signals are whole numbers]
 
 // Columns of the signals. Means over ranks; where a sum is wanted, the ratio of two of them will do.
 enum Column { similarity_column, num_similarities_column, squared_norm_column, num_columns };
@@ -44,8 +44,8 @@ PolicyRun::PolicyRun(const std::vector<LayerParameters>& layers, Profile profile
       profile_(std::move(profile)),
       link_(std::move(link)),
       options_(std::move(options)),
-      profile_layer_(layers_in(profile_, layers)),
       policies_(names_of(layers), options_.rules, options_.first_iteration),
+      profile_layer_(layers_in(profile_, layers)),
       needs_similarity_(policies_.need_similarity()),
       statistics_(parameters_of(layers), {.lags = {}, .sketch_size = options_.sketch_size}),
       signals_(signals_for(layers)) {}

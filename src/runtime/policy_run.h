@@ -28,7 +28,7 @@ namespace dreamddp {
 //
 // Ranks must decide identically, always. So what they decide from is summed as whole numbers, exactly, in any
 // order: a similarity is rounded to a multiple of 2^-30 and travels as that multiple in a float64, which
-// holds sums of a million of them. What is only shown to people (norms, divergence) is not rounded.
+// holds sums of a million of them. What is only shown to people (norms) is not rounded.
 
 struct PolicyRunOptions {
   std::vector<PolicyRule> rules;
@@ -93,7 +93,6 @@ class PolicyRun {
   void set_state(const PolicyState& state);
 
   const std::deque<IterationDecisions>& recent() const { return recent_; }
-  std::int64_t memory_bytes() const { return statistics_.memory_bytes(); }
 
  private:
   std::vector<LayerSignal> agreed_signals(IterationDecisions& shown) const;

@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
+
+#include "dreamddp/error.h"
 
 namespace dreamddp {
 namespace {
@@ -57,7 +60,13 @@ void visit_parts(const TensorSlice& slice, std::int64_t offset, const CopyPart& 
   if (tensor.is_complex()) {
     tensor = at::view_as_real(tensor);
   }
-  TORCH_CHECK(slice.end <= tensor.numel(), "a parameter has another shape than when DreamDDP was attached");
+  if (slice.end > tensor.numel()) {
+    reject(
+        {.field = "parameter",
+         .value = std::to_string(tensor.numel()) + " elements, shape " + c10::str(tensor.sizes()),
+         .allowed = "at least the " + std::to_string(slice.end) + " that it had when DreamDDP was attached",
+         .remedy = "Call detach() before a parameter changes its shape, and attach again."});
+  }
   if (tensor.is_non_overlapping_and_dense()) {
     copy(tensor.as_strided({slice.num_elements()}, {1}, tensor.storage_offset() + slice.begin), offset);
   } else {

@@ -162,7 +162,7 @@ def test_b7_a_change_on_one_rank_raises_on_both(at_finish: bool) -> None:
     assert sorted(texts) == [0, 1]
     assert all("SyncError" in text for text in texts.values())
     assert "parameter '0.weight' was frozen" in texts[1]
-    assert "Change it on all ranks in the same iteration" in texts[1]
+    assert "change it on all ranks in the same iteration" in texts[1]
 
 
 def change_differently(rank: int) -> str:

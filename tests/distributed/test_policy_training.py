@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dreamddp import DreamDDP, EventKind, Layer, Link, Plan, Profile
+from dreamddp import DreamDDP, EventKind, Layer, Link, Plan, Profile, make_plan
 from dreamddp._core import plan_due_layers, training_slack
 from dreamddp.policies import (
     AdaptiveDirection,
@@ -278,6 +278,13 @@ def attach_badly(rank: int, case: str) -> str:
         "planner": {"policies": FixedPeriod(2), "planner": "local-sgd"},
         "fused": {"policies": FixedPeriod(2), "fused_update": True},
         "sketch": {"policies": FixedPeriod(2), "sketch_size": -1},
+        "period": {"policies": FixedPeriod(2), "period": 4},
+        "link": {
+            "policies": FixedPeriod(2),
+            "profile": profile(),
+            "link": Link(bandwidth_bytes_per_second=1e8 * (1 + rank)),
+        },
+        "no link": {"policies": FixedPeriod(2), "profile": profile(), "link": LINK if rank == 0 else None},
     }
     with pytest.raises(ValueError, match=r".") as caught:
         DreamDDP(model, optimizer, **cases[case])
@@ -293,11 +300,36 @@ def attach_badly(rank: int, case: str) -> str:
         ("planner", "planner: got 'local-sgd'; expected nothing beside policies"),
         ("fused", "fused_update: got True"),
         ("sketch", "sketch_size: got -1"),
+        ("period", "period: got 4; expected nothing beside policies"),
+        ("link", "model or arguments: link is Link(bandwidth_bytes_per_second=1"),
+        ("no link", "None on rank 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_on_all_ranks(case: str, message: str) -> None:
     for text in run_ranks(attach_badly, 2, case):
         assert message in text
+
+
+def load_a_state_without_policies(rank: int) -> tuple[str, int]:
+    model, optimizer = make(rank)
+    sync = DreamDDP(model, optimizer, plan=make_plan("local-sgd", profile(), LINK, period=2), link=LINK)
+    loss_of(model, rank, 0).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    state = sync.state_dict()
+    sync.detach()
+    again, its_optimizer = make(rank)
+    resumed = DreamDDP(again, its_optimizer, policies=FixedPeriod(2), profile=profile(), link=LINK)
+    with pytest.raises(ValueError, match=r".") as caught:
+        resumed.load_state_dict(state)
+    assert resumed.link is not None
+    return str(caught.value), resumed.link.workers
+
+
+def test_a_state_without_policies_is_refused_where_there_are_some() -> None:
+    for text, workers in run_ranks(load_a_state_without_policies, 3):
+        assert "policies: got some; expected none, as the state was saved without" in text
+        assert workers == 3  # whatever the given link says
 
 
 def train_with_a_file(rank: int, path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -162,7 +163,7 @@ def test_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = dreamddp("train", *TINY, "--output", "file/out", folder=tmp_path)
     assert ended.returncode == 2
-    assert "--output: got file/out; expected a folder that can be written" in ended.stderr
+    assert "--output: got file/out (not a directory); expected a folder that can be written" in ended.stderr
     assert ended.stdout == ""
 
 
@@ -172,7 +173,9 @@ def test_full_disk_is_found_before_training(tmp_path: Path) -> None:
 
     ended = dreamddp("train", *TINY, "--output", "out", folder=tmp_path, preexec_fn=limit)
     assert ended.returncode == 2
-    assert "--output: got out; expected a folder that can be written" in ended.stderr
+    assert re.search(
+        r"--output: got out \(.+\); expected a folder that can be written, with 16 MiB", ended.stderr
+    )
     assert list((tmp_path / "out").iterdir()) == []
 
 

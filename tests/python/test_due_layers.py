@@ -58,7 +58,11 @@ def test_rules_that_do_not_fit_are_refused() -> None:
 
 def test_the_mean_is_that_of_the_plans_of_each_iteration() -> None:
     due = [frozenset(), frozenset({"head"}), frozenset({"head"}), frozenset({"wte", "h", "head"})]
-    mean = DueLayerTimes(profile(), LINK).mean(due)
+    times = DueLayerTimes(profile(), LINK)
+    assert times.mean() is None
+    times.add(due[:1])
+    times.add(due[1:])
+    mean = times.mean()
     assert mean is not None
     rows = []
     for names in due:
@@ -70,4 +74,3 @@ def test_the_mean_is_that_of_the_plans_of_each_iteration() -> None:
         assert mean[key] == pytest.approx(sum(row[key] for row in rows) / 4, rel=1e-12)
     assert mean["bytes_per_iteration"] == (0 + 1000 + 1000 + 7000) / 4
     assert mean["staging_bytes"] == max(row["staging_bytes"] for row in rows)
-    assert DueLayerTimes(profile(), LINK).mean([]) is None

@@ -104,7 +104,12 @@ def _policies(path: str | None) -> str | None:
     try:
         return policies_json(Path(path))
     except OSError as error:
-        reject("--policies", path, "a file of policies", f"{error.strerror}.")
+        reject(
+            "--policies",
+            f"{path} ({(error.strerror or str(error)).lower()})",
+            "a file of policies that can be read",
+            "Write one with dreamddp sensitivity -o.",
+        )
     except UnicodeDecodeError:
         reject("--policies", path, "a file of text in UTF-8", "Write one with dreamddp sensitivity -o.")
 

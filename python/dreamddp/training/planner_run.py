@@ -79,7 +79,9 @@ def run_planner(
         context.emit(record)
     for decisions in decided:
         context.emit({"kind": "decisions", "planner": prediction.planner, **asdict(decisions)})
-    row = DueLayerTimes(profile, link).mean(due_layers(decided)) or prediction.row
+    times = DueLayerTimes(profile, link)
+    times.add(due_layers(decided))
+    row = times.mean() or prediction.row
     return PlannerResult(
         planner=prediction.planner,
         period=prediction.period,

@@ -71,7 +71,9 @@ def predict_policies(policies: str, profile: Profile, link: Link, steps: int) ->
     """
     due = due_without_gradients(profile, policies, steps)
     period = longest_gap(due, [layer.name for layer in profile.layers if layer.num_bytes != 0])
-    row = DueLayerTimes(profile, link).mean(due)
+    times = DueLayerTimes(profile, link)
+    times.add(due)
+    row = times.mean()
     assert row is not None
     return Prediction(
         planner=PLANNER,

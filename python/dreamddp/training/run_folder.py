@@ -41,7 +41,12 @@ class RunFolder:
             self._record = RecordWriter(self.path / RECORD_NAME)
             self._record.write(run_record(config))
         except OSError as error:
-            reject("--output", str(self.path), "a folder that can be written", f"{error.strerror}.")
+            reject(
+                "--output",
+                f"{self.path} ({(error.strerror or str(error)).lower()})",
+                f"a folder that can be written, with {NEEDED_BYTES >> 20} MiB to spare",
+                "Choose another one.",
+            )
 
     def take(self, message: Mapping[str, Any]) -> None:
         """Writes a record, or the file that a `file` message carries; leaves out progress."""
