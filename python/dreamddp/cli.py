@@ -72,7 +72,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Returns 0: done, 1: the run failed, 2: bad input; --help exits as argparse does."""
+    """Runs one command. Returns 0: done, 1: the run failed, 2: bad input, 130: interrupted; --help exits as
+    argparse does."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # what Python makes of a closed descriptor
         return _fail("standard output is closed", FAILED)

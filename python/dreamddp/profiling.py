@@ -203,7 +203,7 @@ def measure_profile(
 
     Returns:
         The agreed profile, the same on all ranks: the slowest rank in each layer. Model, buffers, optimizer
-        and random state are as before the call.
+        and torch's random state of the CPU are as before the call; gradients are those of the last iteration.
 
     Raises:
         ValueError: for fewer than MIN_ITERATIONS.

@@ -20,6 +20,8 @@ DEFAULT_SKETCH_SIZE: int = default_sketch_size
 LAGS = (1, 2, 4, 8)
 COLD_ITERATIONS = 8
 """The first ones do not count: gradients at random weights turn as they never do again."""
+MIN_ITERATIONS = COLD_ITERATIONS + LAGS[-1] + 1
+"""So that there is a similarity of every lag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +85,12 @@ class SensitivityWatch:
         Raises:
             ValueError: for a fraction out of range, and where too few iterations were observed.
         """
-        needed = COLD_ITERATIONS + LAGS[-1] + 1
-        if self._iterations < needed:
+        if self._iterations < MIN_ITERATIONS:
             reject(
-                "iterations", self._iterations, f"at least {needed}", "Run more: the first ones do not count."
+                "iterations",
+                self._iterations,
+                f"at least {MIN_ITERATIONS}",
+                "Run more: the first ones do not count.",
             )
         result = []
         for layer, norms, values in zip(self._layers, self._norms, self._similarities, strict=True):

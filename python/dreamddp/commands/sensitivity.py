@@ -55,11 +55,12 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     check_output("--output", args.output, *([config.data] if config.data is not None else []))
     text = read_text_for(config.model, config.data)
 
+    from dreamddp.sensitivity import MIN_ITERATIONS
     from dreamddp.training import sensitivity_run
 
     iterations = args.iterations
-    if iterations < sensitivity_run.MIN_ITERATIONS:
-        reject("--iterations", iterations, f"at least {sensitivity_run.MIN_ITERATIONS}", "Run more.")
+    if iterations < MIN_ITERATIONS:
+        reject("--iterations", iterations, f"at least {MIN_ITERATIONS}", "Run more.")
     with _Bar(iterations) as advance:
         watch = sensitivity_run.train(config, text, iterations, args.sketch, advance)
     layers = watch.layers(args.fraction)

@@ -31,7 +31,7 @@ RECORD_NAME = "record.jsonl"
 
 Record = dict[str, Any]
 
-_REMEDY = "Give the folder that a run of dreamddp train has written."
+_NO_RECORD_REMEDY = "Give the folder that a run of dreamddp train has written."
 
 
 class RecordWriter:
@@ -80,15 +80,15 @@ def read_record(path: Path) -> list[Record]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        reject(str(path), (error.strerror or str(error)).lower(), "the record of a run", _REMEDY)
+        reject(str(path), (error.strerror or str(error)).lower(), "the record of a run", _NO_RECORD_REMEDY)
     except UnicodeDecodeError:
-        reject(str(path), "text that is not UTF-8", "the record of a run", _REMEDY)
+        reject(str(path), "text that is not UTF-8", "the record of a run", _NO_RECORD_REMEDY)
     records: list[Record] = []
     # A line ends with \n alone: other separators may stand in strings. What follows the last one was cut off.
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         records.append(_parse_line(path, number, line))
     if not records or records[0]["kind"] != "run" or records[0].get("format") != RECORD_FORMAT:
-        reject(f"{path}, line 1", "something else", f"a run in the format {RECORD_FORMAT}", _REMEDY)
+        reject(f"{path}, line 1", "something else", f"a run in the format {RECORD_FORMAT}", _NO_RECORD_REMEDY)
     return records
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dreamddp.sensitivity import COLD_ITERATIONS, DEFAULT_SKETCH_SIZE, LAGS, SensitivityWatch
+from dreamddp.sensitivity import DEFAULT_SKETCH_SIZE, SensitivityWatch
 from dreamddp.training.config import ProfileConfig, TrainConfig
 from dreamddp.training.data import make_batches
 from dreamddp.training.models import MODELS, build_model
 from dreamddp.training.planner_run import make_optimizer
-
-MIN_ITERATIONS = COLD_ITERATIONS + LAGS[-1] + 1
 
 
 def train(
