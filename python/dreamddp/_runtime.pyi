@@ -105,6 +105,8 @@ class Engine:
         """What the policies go on from. Blocks for what is being agreed on, without the GIL."""
     def all_are_averaged(self) -> None:
         """To the policies, all layers are fresh."""
+    def staleness(self) -> list[int]:
+        """Before a step: of each layer, the local steps since its last average; empty without policies."""
     def decisions(self, first_iteration: int = 0) -> list[tuple[int, list[_Decision]]]:
         """Iterations, and of each layer: whether due, rule, value, limit, treatment, similarity, norm."""
     def pending(self) -> list[PendingOp]:

@@ -54,7 +54,12 @@ def check_fused(
 
 def check_policies(layers: Sequence[str], options: PlanningOptions, plan: Plan | None) -> None:
     """Raises ValueError for policies that do not fit the layers, and arguments that do not fit policies."""
+    decay = options.staleness_decay
+    if decay is not None and not 0 < decay <= 1:
+        reject("staleness_decay", decay, "a number above 0 and at most 1", "Use 0.9 for a mild one.")
     if options.policies is None:
+        if decay is not None:
+            reject("staleness_decay", decay, "nothing without policies", "Give policies=, too.")
         return
     check_range("sketch_size", options.policies.sketch_size, 0, 1 << 24)
     _core.LayerPolicies(layers, policies_json(options.policies.policies))

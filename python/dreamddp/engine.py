@@ -85,6 +85,9 @@ class DreamDDP:
             gradients must stay as the backward leaves them. See docs/training.md.
         policies: rules that decide while training which layers are averaged in an iteration, instead of a
             plan: one for all layers, or by patterns of names. See docs/policies.md.
+        staleness_decay: with policies, in each step a layer's learning rate is multiplied with this to the
+            power of the local steps since its last average; above 0, at most 1. None: it is not. Optimizers
+            must keep their state by parameter.
         sketch_size: numbers that stand for a layer's gradient where a policy compares it with an earlier one;
             0 keeps whole copies, which takes as much memory as the model.
 
@@ -112,6 +115,7 @@ class DreamDDP:
         profile_iterations: int = DEFAULT_PROFILE_ITERATIONS,
         fused_update: bool = False,
         policies: Policies | None = None,
+        staleness_decay: float | None = None,
         sketch_size: int = default_sketch_size,
     ) -> None:
         if not dist.is_initialized():
@@ -133,6 +137,7 @@ class DreamDDP:
                 policies=None
                 if policies is None
                 else PolicyOptions(policies=policies, sketch_size=sketch_size),
+                staleness_decay=staleness_decay,
             ),
             plan=plan,
             profile=profile,

@@ -27,6 +27,7 @@ from dreamddp.module_hooks import ModuleHook
 from dreamddp.planning import Planning
 from dreamddp.read_hooks import ReadHooks
 from dreamddp.reads import ReadOrder, ReadWatch, agree_on_reads, summarise
+from dreamddp.staleness_scaling import StalenessScaling
 
 if TYPE_CHECKING:
     from dreamddp._runtime import PendingOp
@@ -67,6 +68,9 @@ class LoopHooks:
         self._missing_backward = MissingBackwardWarning()
         self._stepped: set[int] = set()
         self._fused: FusedUpdate | None = None
+        self._scaling: StalenessScaling | None = None
+        if planning.staleness_decay is not None:
+            self._scaling = StalenessScaling(optimizers, layers, planning.staleness_decay)
         self._raised_before: BaseException | None = None
         self._handles: list[RemovableHandle] = [
             model.register_forward_pre_hook(ModuleHook(self._before_forward, before_copy=self.wait)),
@@ -122,6 +126,8 @@ class LoopHooks:
             handle.remove()
         self._handles.clear()
         self._model_watch.remove()
+        if self._scaling is not None:
+            self._scaling.remove()
 
     @property
     def model_has_changed(self) -> bool:
@@ -178,6 +184,8 @@ class LoopHooks:
         if not torch.is_grad_enabled() or _is_in_backward():
             return
         self._raised_before = sys.exc_info()[1]
+        if self._scaling is not None:
+            self._scaling.end_all()
         self._stepped.clear()
         self._stop_watch()
         if self._fused is not None:
@@ -230,6 +238,7 @@ class LoopHooks:
                 self._fused.step_begins(optimizer)
         if closure is None:
             self._step_begins()
+            self._scale(optimizer)
             return None
         called = False
 
@@ -244,9 +253,14 @@ class LoopHooks:
             called = True
             loss = closure()
             self._step_begins()
+            self._scale(optimizer)
             return loss
 
         return (args[0], closure_and_wait), {key: kwargs[key] for key in kwargs if key != "closure"}
+
+    def _scale(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._scaling is not None:
+            self._scaling.begin(optimizer, self._engine.staleness())
 
     def _step_begins(self) -> None:
         self._stop_watch()
@@ -260,6 +274,8 @@ class LoopHooks:
                 if self._fused.is_stepping:
                     return
                 self._fused.step_ends()
+            if self._scaling is not None:
+                self._scaling.end(optimizer)
             self._stepped.add(index)
             if len(self._stepped) == self._num_optimizers:
                 self._stepped.clear()

@@ -30,6 +30,8 @@ class PlanningOptions:
     staging_bytes: int
     fused_update: bool = False
     policies: PolicyOptions | None = None
+    staleness_decay: float | None = None
+    """What the learning rate of a layer is multiplied with for each local step since its last average."""
 
     def description(self) -> dict[str, Any]:
         """What must be equal on all ranks."""
@@ -40,6 +42,7 @@ class PlanningOptions:
             "profile_iterations": self.profile_iterations,
             "staging_bytes": self.staging_bytes,
             "fused_update": self.fused_update,
+            "staleness_decay": self.staleness_decay,
         } | policy_training.description(self.policies)
 
 
@@ -101,6 +104,11 @@ class Planning:
     def is_fused(self) -> bool:
         """Whether the optimizers step each layer inside the backward."""
         return self._options.fused_update
+
+    @property
+    def staleness_decay(self) -> float | None:
+        """What scales the steps of layers that policies leave out."""
+        return self._options.staleness_decay
 
     @property
     def policies_decide(self) -> bool:

@@ -233,6 +233,7 @@ void bind_engine(py::module_& module) {
            "Lets policies (JSON) decide from the next backward on. Collective in effect.")
       .def("policy_state", &policy_state, "Blocks until signals under way are agreed.")
       .def("all_are_averaged", &Engine::all_are_averaged)
+      .def("staleness", &Engine::staleness)
       .def("decisions", &decisions, py::arg("first_iteration") = 0)
       .def("pending", &pending, "Held and carried ops in flight, as set_plan() takes them. Blocks.")
       .def(

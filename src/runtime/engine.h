@@ -100,6 +100,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   PolicyState policy_state();
   /// All layers have been averaged outside the plan: to the policies they are fresh.
   void all_are_averaged();
+  /// Between a final backward and the end of its step: of each layer, the local steps since its last average.
+  /// Empty where no policies decide about this iteration.
+  std::vector<std::int64_t> staleness() const;
   /// What the policies have decided so far about `first_iteration` and later ones, as far as it is kept.
   std::vector<IterationDecisions> decisions(std::int64_t first_iteration = 0) const;
 

@@ -76,6 +76,12 @@ void Engine::all_are_averaged() {
   all_are_averaged_ = true;
 }
 
+std::vector<std::int64_t> Engine::staleness() const {
+  const Lock lock(mutex_);
+  if (!policy_ || !scheduler_ || policy_->iteration() != scheduler_->iteration()) return {};
+  return policy_->staleness();
+}
+
 std::vector<IterationDecisions> Engine::decisions(std::int64_t first_iteration) const {
   const Lock lock(mutex_);
   if (!policy_) return {};

@@ -101,6 +101,13 @@ DueOps& PolicyRun::begin_backward(bool is_averaged_out_of_turn) {
   return due;
 }
 
+std::vector<std::int64_t> PolicyRun::staleness() const {
+  std::vector<std::int64_t> staleness;
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+    staleness.push_back(policies_.decisions()[layer].is_due ? 0 : policies_.staleness(layer));
+  return staleness;
+}
+
 DueOps& PolicyRun::ops_for(const std::vector<Decision>& decisions) {
   std::vector<bool> is_due(profile_.layers.size(), false);
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)

@@ -92,6 +92,11 @@ class PolicyRun {
   /// @throws std::invalid_argument
   void set_state(const PolicyState& state);
 
+  /// Of each layer of the model, the local steps since its last average at the step of the iteration that was
+  /// decided about last; 0 where it is averaged in it.
+  std::vector<std::int64_t> staleness() const;
+  std::int64_t iteration() const { return policies_.iteration(); }
+
   const std::deque<IterationDecisions>& recent() const { return recent_; }
 
  private:
