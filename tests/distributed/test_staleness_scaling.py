@@ -46,7 +46,7 @@ def make(kind: str) -> tuple[nn.Module, torch.optim.Optimizer]:
         return model, torch.optim.AdamW(groups, weight_decay=0.1)
     if kind == "tensor":
         for group in groups:
-            group["lr"] = torch.tensor(group["lr"])  # type: ignore[arg-type]
+            group["lr"] = torch.tensor(group["lr"])
         return model, torch.optim.AdamW(groups, capturable=False, foreach=False)
     return model, torch.optim.SGD(groups, lr=0.1, momentum=0.9)
 
