@@ -48,6 +48,13 @@ def check_can_join(planning: Planning) -> None:
             "steps behind the backward",
             "Attach with fused_update=False, or give all ranks as many batches.",
         )
+    if planning.has_policies:
+        reject(
+            "join()",
+            "policies=",
+            "a plan",
+            "Attach with a planner instead of policies, or give all ranks as many batches.",
+        )
     if planning.averages_gradients:
         reject(
             "join()",

@@ -213,7 +213,8 @@ class LoopHooks:
                 self._watch = ReadWatch(self._model, self._layers, self._engine)
         elif self._planning.is_due:
             plan = self._planning.next_plan(self.order)
-            self._carry_out(plan, self._engine.iteration, after_backward=False)
+            if plan is not None:
+                self._carry_out(plan, self._engine.iteration, after_backward=False)
 
     def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
         if _is_in_backward():

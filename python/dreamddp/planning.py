@@ -106,6 +106,11 @@ class Planning:
         return self._options.fused_update
 
     @property
+    def has_policies(self) -> bool:
+        """Whether policies decide, or will."""
+        return self._options.policies is not None
+
+    @property
     def staleness_decay(self) -> float | None:
         """What scales the steps of layers that policies leave out."""
         return self._options.staleness_decay
@@ -173,10 +178,19 @@ class Planning:
         """Whether enough has been measured for the planner's plan."""
         return self._profile_end is not None and self._engine.iteration >= self._profile_end
 
-    def next_plan(self, order: ReadOrder) -> Plan:
-        """Measuring is over, and an iteration is about to begin: the planner's plan. Collective."""
-        self._engine.set_sampling(False)
+    def next_plan(self, order: ReadOrder) -> Plan | None:
+        """Measuring is over, and an iteration is about to begin: the planner's plan. Collective.
+
+        None where a rank has no complete iteration, as a loss scaler has skipped its steps: then as many more
+        are measured.
+        """
+        assert self._profile_end is not None
         self._engine.finish()
+        self._samples += self._engine.take_samples()
+        if min(agreement.gather(len(self._samples), self._group, "profiling")) < COLD_ITERATIONS:
+            self._profile_end += self._profile_end - self.first_iteration
+            return None
+        self._engine.set_sampling(False)
         self.profile = self.measured_profile(order)
         self._profile_end = None
         self.plan = self._agreed_plan(self.profile)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from dreamddp import DreamDDP, LastRead, LastReadKind, Layer, Profile
+from dreamddp import DreamDDP, LastRead, LastReadKind, Layer, Link, Profile
 from tests.distributed.models import MODELS, batch_for, loss_of, mlp
 from tests.distributed.plans import both_windows_plan, early_window_plan, forward_window_plan
 from tests.distributed.ranks import run_ranks
@@ -228,6 +228,31 @@ def skip_steps(rank: int) -> tuple[State, int]:
 def test_c3_a_step_skipped_on_one_rank_does_not_hang() -> None:
     (first, first_ops), (second, second_ops) = run_ranks(skip_steps, 2)
     assert first_ops == second_ops
+    assert_equal(first, second)
+
+
+def skip_all_measured_steps(rank: int) -> tuple[State, bool, bool]:
+    """A loss scaler comes down from its first scale while layers are measured."""
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sync = DreamDDP(
+        model, optimizer, period=2, profile_iterations=6, link=Link(bandwidth_bytes_per_second=1e8)
+    )
+    planned = []
+    for iteration in range(20):
+        loss_of("mlp", model, batch_for("mlp", rank, iteration)).backward()
+        if iteration >= 5 + rank:
+            optimizer.step()
+        optimizer.zero_grad()
+        planned.append(sync.plan is not None and sync.plan.planner == "balanced")
+    sync.finish()
+    return model.state_dict(), planned[8], planned[-1]
+
+
+def test_c3_steps_skipped_while_layers_are_measured_prolong_it() -> None:
+    (first, *plans), (second, *others) = run_ranks(skip_all_measured_steps, 2)
+    assert plans == others == [False, True]
     assert_equal(first, second)
 
 

@@ -310,6 +310,18 @@ def test_what_does_not_fit_is_refused_on_all_ranks(case: str, message: str) -> N
         assert message in text
 
 
+def join_with_policies(rank: int) -> str:
+    model, optimizer = make(rank)
+    sync = DreamDDP(model, optimizer, policies=FixedPeriod(2), profile=profile(), link=LINK)
+    with pytest.raises(ValueError, match=r"join\(\): got policies=") as caught, sync.join():
+        pass
+    return str(caught.value)
+
+
+def test_join_is_refused() -> None:
+    assert all("as many batches" in text for text in run_ranks(join_with_policies, 2))
+
+
 def load_a_state_without_policies(rank: int) -> tuple[str, int]:
     model, optimizer = make(rank)
     sync = DreamDDP(model, optimizer, plan=make_plan("local-sgd", profile(), LINK, period=2), link=LINK)

@@ -157,6 +157,7 @@ def test_page_shows_what_policies_decided(tmp_path: Path) -> None:
     [
         (lambda d: d["layers"][0].pop("rule"), "decisions: layers"),
         (lambda d: d["layers"].pop(), "layers of iteration 1"),
+        (lambda d: d["layers"][0].update(rule="whim"), "decisions: layers"),
         (lambda d: d.update(layers="all"), "decisions: layers"),
     ],
 )

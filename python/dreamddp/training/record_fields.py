@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dreamddp._core import reject
+from dreamddp.plotting.palette import RULE_COLOURS
 
 REMEDY = "Remove the line, or train again."
 
@@ -47,7 +48,7 @@ def _objects(fields: Mapping[str, Callable[[Any], bool]]) -> Callable[[Any], boo
 _DECISION = {
     "layer": _TEXT[0],
     "is_due": _TRUTH[0],
-    "rule": _TEXT[0],
+    "rule": _one_of(*RULE_COLOURS),
     "value": _NUMBER_OR_NULL[0],
     "limit": _NUMBER_OR_NULL[0],
     "treatment": _TEXT[0],
