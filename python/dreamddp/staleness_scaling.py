@@ -16,7 +16,8 @@ class StalenessScaling:
 
     An optimizer has one learning rate for each parameter group. So a group whose layers differ is split, from
     the begin of the step to its end; before and after, and to schedulers and checkpoints, all groups are as
-    they were. Optimizers must keep their state by parameter.
+    they were. After a step that raises they are so again from the next forward, step or `state_dict()` of the
+    optimizer on. Optimizers must keep their state by parameter.
 
     Args:
         decay: in (0, 1].
@@ -30,7 +31,7 @@ class StalenessScaling:
             id(parameter): index for index, layer in enumerate(layers) for parameter in layer.parameters
         }
         self._whole: dict[int, tuple[torch.optim.Optimizer, list[dict[str, Any]]]] = {}
-        # A step that raises has no end: what saves or changes groups comes here first.
+        # A step that raises has no end.
         self._handles = [one.register_state_dict_pre_hook(self.end) for one in optimizers]
 
     def begin(self, optimizer: torch.optim.Optimizer, staleness: Sequence[int]) -> None:
